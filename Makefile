@@ -113,10 +113,7 @@ bench: $(STAMP)
 	$(MAKE) tables
 
 tables: $(STAMP)
-	$(PYTHON) -m longform_lab.tables.speed_pictures
-	$(PYTHON) -m longform_lab.tables.compare_pictures
-	$(PYTHON) -m longform_lab.tables.figure3_pictures
-	$(PYTHON) -m longform_lab.tables.frontier_picture
+	$(PYTHON) -m longform_lab.tables.draw
 	$(PYTHON) -m longform_lab.tables.write
 
 clean:

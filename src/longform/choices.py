@@ -19,6 +19,7 @@ NORMS = ("layer_norm", "rms_norm")
 LAYER_TYPES = ("full_attention", "sliding_attention")  # Hugging Face's words
 PREDICTION_HEADS = ("bert", "modernbert", "eurobert")  # whose layers stand before the last one of a task's head
 POOLINGS = ("cls", "mean", "lead", "cls_mean", "cls_lead")
+DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "npu", "xla", "meta", "privateuseone")  # kinds that torch knows
 DTYPES = ("float32", "bfloat16", "auto")
 VECTOR_DTYPES = ("float32", "float16")  # of vectors as they are written
 EXPORT_FORMATS = ("onnx", "openvino", "torch")

@@ -11,19 +11,13 @@ from typing import NamedTuple
 
 from longform.errors import require
 from longform.runs.files import write_text
-from longform.runs.page import Code, Heading, Table
+from longform.runs.page import Heading, Table
 
 
 class Bullets(NamedTuple):
     """A list of sentences."""
 
     items: Sequence[str]
-
-
-class Cards(NamedTuple):
-    """The numbers that matter most: (name, value, note) each."""
-
-    items: Sequence[tuple[str, str, str]]
 
 
 class Picture(NamedTuple):
@@ -43,7 +37,7 @@ class Picture(NamedTuple):
         return f"data:image/png;base64,{base64.b64encode(self.content).decode()}"
 
 
-Block = str | Heading | Bullets | Code | Cards | Table | Picture  # a string is a paragraph
+Block = str | Heading | Bullets | Table | Picture  # a string is a paragraph
 
 
 def write_page(path: Path, title: str, blocks: Iterable[Block], *, foot: str = "") -> None:

@@ -7,13 +7,14 @@ appended to and never edited; a newer record with the same settings replaces an 
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from longform.errors import DataError
 from longform.runs.facts import commit, hardware, now, versions
+from longform.runs.files import write_text
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "benchmarks" / "records"
@@ -74,6 +75,11 @@ def append_records(path: str | Path, records: Iterable[Record]) -> None:
         os.close(descriptor)
 
 
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Write a file of these records alone, whole or not at all."""
+    write_text(path, "".join(f"{record.to_line()}\n" for record in records))
+
+
 def append_record(path: str | Path, record: Record) -> None:
     """Append one record."""
     append_records(path, [record])
@@ -97,12 +103,26 @@ def read_records(paths: Iterable[str | Path]) -> list[Record]:
     return records
 
 
-def provenance(records: Iterable[Record]) -> str:
-    """On what machines, with what versions, from what code, in one sentence."""
-    facts = dict.fromkeys(
-        f"{record.hardware['gpu'] or record.hardware['cpu']}, {record.hardware['threads']} threads, torch "
-        f"{record.versions['torch']}, transformers {record.versions['transformers']}, code {record.commit} of "
-        f"{record.date[:10]}"
-        for record in records
-    )
-    return f"Measured on {'; '.join(facts)}." if facts else "Nothing measured yet."
+def provenance(rows: Sequence[Mapping[str, Any]], *, brief: bool = False) -> str:
+    """One line under a table: on what machines and when; unless ``brief``, with what versions and from what code."""
+
+    def machine(row: Mapping[str, Any]) -> str:
+        hardware = row["hardware"]
+        parts = [
+            hardware["gpu"] or hardware["cpu"],
+            f"{hardware['cores']} core{'s' * (hardware['cores'] > 1)}",
+            *hardware["cpu_features"][-1:],
+        ]
+        return ", ".join(map(str, parts))
+
+    def software(row: Mapping[str, Any]) -> str:
+        return f"torch {row['versions']['torch']}, transformers {row['versions']['transformers']}"
+
+    def commit_and_day(row: Mapping[str, Any]) -> str:
+        return f"{row['commit']} of {row['date'][:10]}"
+
+    if brief:
+        machines, days = dict.fromkeys(map(machine, rows)), sorted(row["date"][:10] for row in rows)
+        return f"Measured on {'; '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}."
+    facts = ("; ".join(dict.fromkeys(map(say, rows))) for say in (machine, software, commit_and_day))
+    return f"Measured on {'. '.join(facts)}."

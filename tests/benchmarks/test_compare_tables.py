@@ -1,9 +1,9 @@
 import dataclasses
 
 from longform_lab.records import Record
-from longform_lab.tables import compare_pictures
 from longform_lab.tables import write as tables
 from longform_lab.tables.compare_tables import picture_name
+from longform_lab.tables.draw import draw_comparisons
 
 HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2"], "cores": 2, "threads": 1, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}
@@ -92,10 +92,10 @@ def test_listops_stands_beside_the_published_accuracy_at_its_length_alone():
 
 
 def test_a_picture_is_drawn_for_each_table_and_none_without_records(tmp_path):
-    assert compare_pictures.draw([], tmp_path / "none") == []
+    assert draw_comparisons([], tmp_path / "none") == []
     assert not (tmp_path / "none").exists()
     later = dataclasses.replace(record("full"), date="2026-11-02T00:00:00+00:00")
     rows = [record("full"), later, record("tfidf", metrics=BASELINE), record("full", learning_rate=2e-3)]
-    made = compare_pictures.draw(rows, tmp_path)
+    made = draw_comparisons(rows, tmp_path)
     assert [path.name for path in made] == ["compare-notes-small-64-30.png", "compare-notes-small-64-30-rate0.002.png"]
     assert all(path.stat().st_size > 1000 for path in made)

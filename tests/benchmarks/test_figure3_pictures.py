@@ -1,7 +1,7 @@
 from typing import Any
 
 from longform_lab.records import Record
-from longform_lab.tables import figure3_pictures
+from longform_lab.tables.draw import draw_trainings
 
 SIZES = {"hidden_size": 192, "vocabulary": 1024}  # of the small scale
 
@@ -23,7 +23,7 @@ def test_parts_of_which_there_are_trainings_are_drawn(tmp_path):
     records += [
         trained(f"n64-{key}", 0, **bytes_read) for key in ("full", "k8-headwise", "k16-headwise", "k32-headwise")
     ]
-    made = figure3_pictures.draw(records, tmp_path)
+    made = draw_trainings(records, tmp_path)
     assert [path.name for path in made] == ["figure3a.png", "figure3c-from-twin.png", "figure3a-bytes.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
-    assert figure3_pictures.draw([], tmp_path / "none") == []
+    assert draw_trainings([], tmp_path / "none") == []

@@ -1,16 +1,15 @@
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from longform.errors import DataError
-from longform_lab.experiments.memory import LargestTensor, failures
 from longform_lab.records import Record, append_record, read_records
 from longform_lab.tables import table_definitions
 from longform_lab.tables import write as tables
-from longform_lab.tables.table_kinds import Column, ComputedTable, TableDefinition
+from longform_lab.tables.table_kinds import Column, Table, by_columns
 
 HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2", "avx512_bf16"], "cores": 2, "threads": 2, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}
@@ -25,14 +24,19 @@ def record(date: str, settings: dict[str, Any], **metrics: Any) -> Record:
 @pytest.fixture
 def race(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = (
-        Column(header="runner", value="settings.runner"),
-        Column(header="score", value="metrics.score", form=".2f"),
-        Column(header="steps", value="metrics.steps", form=",d"),
+        Column("runner", "settings.runner"),
+        Column("score", "metrics.score", ".2f"),
+        Column("steps", "metrics.steps", ",d"),
     )
     monkeypatch.setitem(
         table_definitions.TABLES,
         "race",
-        TableDefinition(columns=columns, where={"settings.kind": "final"}, order=("metrics.score",)),
+        Table(
+            make=partial(by_columns, columns=columns),
+            records="race",
+            where={"settings.kind": "final"},
+            order=("metrics.score",),
+        ),
     )
 
 
@@ -136,25 +140,9 @@ def test_check_fails_until_the_tables_are_written(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("table", table_definitions.TABLES.values())
-def test_every_column_names_a_part_of_a_record(table: TableDefinition | ComputedTable) -> None:
+def test_every_column_names_a_part_of_a_record(table: Table) -> None:
     parts = {field.name for field in dataclasses.fields(Record)}
-    paths = [*table.row, *table.order, *table.where, *table.having, *getattr(table, "having_any", ())]
-    paths += [column.value for column in table.columns] if isinstance(table, TableDefinition) else []
+    paths = [*table.row, *table.order, *table.where, *table.having, *table.having_any]
+    columns = getattr(table.make, "keywords", {}).get("columns", ())
+    paths += [column.value for column in columns if isinstance(column.value, str)]
     assert {path.partition(".")[0] for path in paths} <= parts
-
-
-def test_the_largest_tensor_counts_storage_made_inside_and_nothing_else() -> None:
-    existing = torch.zeros(100)
-    with LargestTensor([existing]) as watch:
-        existing.view(10, 10).mul_(2)
-        existing[:1].add(1).expand(1_000)
-        torch.zeros(7, dtype=torch.float64).unsqueeze(0)
-    assert watch.elements == 7
-
-
-def test_memory_that_grows_faster_than_the_length_is_a_failure() -> None:
-    def result(mib: float, elements: int) -> dict[str, Any]:
-        return {"peak_mib": mib, "largest_tensor": elements, "largest_operation": "mm"}
-
-    assert failures({10: result(1.0, 99), 20: result(2.1, 99)}) == []
-    assert len(failures({10: result(1.0, 100), 20: result(4.0, 99)})) == 2

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from longform_lab.records import Record
-from longform_lab.tables import speed_pictures, speed_shapes
+from longform_lab.tables import draw, speed_shapes
 from longform_lab.tables import write as tables
 from longform_lab.tables.speed_tables import SPEED
 
 HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2"], "cores": 2, "threads": 2, "gpu": None}
+KINDS = ("products", "attention", "activation", "normalisation", "elementwise", "copies", "other")
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}
 
 
@@ -46,7 +47,7 @@ def test_machines_with_amx_have_tables_of_their_own() -> None:
 
 
 def test_what_another_preset_does_not_measure_hides_nothing() -> None:
-    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in speed_shapes.SHARES}
+    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in KINDS}
     bars = speed_record("ours-linear", 512, 256, seconds=0.2, against_sdpa=1.5, against_floor=1.2, peak_mib=None,
                         against_unfused=None, texts_against_unfused=None, **shares)  # fmt: skip
     paper = speed_record("ours-linear", 512, 256, seconds=0.25, against_sdpa=None, against_floor=None, peak_mib=9.0,
@@ -59,10 +60,10 @@ def test_what_another_preset_does_not_measure_hides_nothing() -> None:
         assert body("paper_table_3", records) == [
             "| 512 | 256 | 1 | base, bfloat16 | 1.75 | 1.3 | yes | 1.25 | 1.5 | no |"
         ]
-        assert [len(speed_pictures.chosen(records, "base", metric)) for metric in ("seconds", "peak_mib")] == [1, 1]
-        (beside,) = speed_pictures.chosen(records, "base", "seconds")
+        assert [len(draw.chosen(records, "base", metric)) for metric in ("seconds", "peak_mib")] == [1, 1]
+        (beside,) = draw.chosen(records, "base", "seconds")
         assert beside.metrics["seconds"] == 0.2
-    (latest,) = speed_pictures.chosen(both_orders(paper, paper)[0], "base", "seconds")
+    (latest,) = draw.chosen(both_orders(paper, paper)[0], "base", "seconds")
     assert latest.date == "2026-01-02"
 
 
@@ -94,7 +95,7 @@ def test_the_papers_table_keeps_rows_that_have_memory() -> None:
 
 
 def test_another_k_takes_no_row_from_where_the_time_goes() -> None:
-    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in speed_shapes.SHARES}
+    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in KINDS}
     standard = speed_record("ours-linear", 512, 256, against_floor=1.25, **shares)
     other = speed_record("ours-linear", 512, 128, against_floor=2.0, **shares)
     for records in both_orders(standard, other):
@@ -193,8 +194,7 @@ def test_columns_are_the_precisions_that_were_measured() -> None:
 
 
 def test_time_is_shared_out_where_it_was_profiled() -> None:
-    kinds = ("products", "attention", "activation", "normalisation", "elementwise", "copies", "other")
-    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in kinds}
+    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in KINDS}
     records = [speed_record("sdpa", 512, 256, against_floor=1.2, **shares), speed_record("tatp22", 512, 256)]
     assert tables.render_table("where_time_goes", records).splitlines()[2:4] == [
         "| 512 | full attention, SDPA | 90% | 2% | 2% | 2% | 2% | 2% | 2% | 1.20 |", "",
@@ -207,8 +207,8 @@ def test_pictures_are_drawn_from_records_and_shown_where_they_are(
     monkeypatch.setattr(speed_shapes, "PICTURES", tmp_path)
     records = [speed_record("sdpa", n, n // 2, seconds=n * 1e-3) for n in (128, 256)]
     assert tables.render_table("speed_pictures", records[:1]) == "*Not measured yet.*\n"
-    assert speed_pictures.draw(records[:1], tmp_path) == []
-    assert [path.name for path in speed_pictures.draw(records, tmp_path)] == ["speed-time.png"]
+    assert draw.draw_speed(records[:1], tmp_path) == []
+    assert [path.name for path in draw.draw_speed(records, tmp_path)] == ["speed-time.png"]
     assert tables.render_table("speed_pictures", records).startswith("![Seconds of a pass")
     assert "](../pictures/speed-time.png)" in tables.render_table("speed_pictures", records)
 
@@ -223,4 +223,4 @@ def test_the_papers_table_3_stands_beside_ours() -> None:
 def test_a_picture_holds_what_was_measured_with_one_number_of_threads() -> None:
     records = [speed_record("sdpa", n, min(n // 2, 256), seconds=n * 1e-3) for n in (128, 256, 512)]
     records[1] = dataclasses.replace(records[1], hardware={**HARDWARE, "threads": HARDWARE["threads"] + 1})
-    assert speed_pictures.chosen(records, "base", "seconds") == [records[0], records[2]]
+    assert draw.chosen(records, "base", "seconds") == [records[0], records[2]]

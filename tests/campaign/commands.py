@@ -36,13 +36,13 @@ QUICK = {
     "pretrain": "pretrain {given}/texts.jsonl --output {place}/out --cache {place}/cache --preset {given}/preset.yaml",
 }
 SLOW = {
-    "compare": "compare --task digits --patch 2 --architectures linformer tfidf --steps 3 --output {place}/out",
+    "compare": "compare --task digits --architectures linformer tfidf --steps 3 --output {place}/out",
     "reproduce figure1": "reproduce figure1 --text {given}/texts.jsonl --model {given}/bert --lengths 16 "
     "--output {place}/out",
-    "reproduce figure3": "reproduce figure3a --text {given}/texts.jsonl --preset {given}/preset.yaml --steps 4 "
+    "reproduce figure3": "reproduce figure3a --text {given}/texts.jsonl --preset {given}/preset.yaml "
     "--seeds 0 --output {place}/out",
-    "benchmark": "benchmark --sizes tiny --lengths 32 64 --competitors ours-linear sdpa --repeats 1 --memory false "
-    "--floors none --threads 1 --output {place}/out",
+    "benchmark": "benchmark --sizes tiny --lengths 32 64 --competitors ours-linear sdpa --repeats 1 "
+    "--threads 1 --output {place}/out",
     "demo": "demo --scale tiny --output {place}/out",
 }
 LINES = QUICK | SLOW

@@ -18,7 +18,7 @@ MEASURED = (
 )  # fmt: skip
 # Pages and pictures that show such values; the log of a benchmark's processes. They are to be there.
 SHOWING = (
-    "report.html", "README.md", "table.md", "tables.md", "comparison.png", "lengths.png", "time-*.png", "memory-*.png",
+    "report.html", "README.md", "table.md", "comparison.png", "lengths.png", "time-*.png", "memory-*.png",
     "children.log",
 )  # fmt: skip
 STREAMED = "out."  # output of embed and predict, which is one file

@@ -1,6 +1,6 @@
-import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from longform.cli.main import main
@@ -10,7 +10,7 @@ from longform_lab.compare import tasks as compare_tasks
 
 def test_digits_through_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(comparison, "step_memory", lambda name, sizes, texts, device: (1.5, ""))
-    line = ["compare", "--task", "digits", "--architectures", "linformer", "--steps", "2", "--patch", "2",
+    line = ["compare", "--task", "digits", "--architectures", "linformer", "--steps", "2",
             "--pooling", "cls", "--projection-init", "normal", "--output", str(tmp_path / "out")]  # fmt: skip
     assert main(line) == 0
     settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
@@ -22,20 +22,11 @@ def test_digits_through_the_command(tmp_path, monkeypatch, capsys):
 
 
 def test_listops_is_the_published_setup_but_for_the_rate():
-    found = compare_tasks.scale("listops", "paper")
+    found = compare_tasks.SCALES["listops", "paper"]
     assert (found.sizes["length"], found.sizes["hidden_size"], found.sizes["layers"]) == (2000, 64, 2)
     assert (found.learning.steps, found.learning.batch_size, found.learning.learning_rate) == (5000, 32, 1e-3)
     assert found.learning.warmup * found.learning.steps == 250
     assert found.examples == (96_000, 2_000, 2_000)
-
-
-def test_more_test_texts_begin_with_the_same_ones_and_change_no_other_part(monkeypatch):
-    few = dataclasses.replace(compare_tasks.scale("listops", "small"), examples=(5, 3, 4))
-    monkeypatch.setitem(compare_tasks._TABLE, ("listops", "small"), few)
-    usual, more = (compare_tasks.open_task("listops", test_texts=count, progress=False).task for count in (None, 7))
-    assert (len(usual.test.labels), len(more.test.labels)) == (4, 7)
-    for ours, theirs in zip((*usual.train[0], *usual.test[0]), (*more.train[0], *more.test[0][:4]), strict=True):
-        assert ours.tolist() == theirs.tolist()
 
 
 @pytest.mark.parametrize(
@@ -47,11 +38,8 @@ def test_more_test_texts_begin_with_the_same_ones_and_change_no_other_part(monke
         (["--task", "digits", "--data", "x"], "makes its own data"),
         (["--task", "digits", "--vocabulary", "50"], "are for --task text"),
         (["--task", "listops", "--text-field", "body"], "are for --task text"),
-        (["--task", "listops", "--patch", "2"], "--patch is for images"),
         (["--task", "digits", "--pooling", "last"], '--pooling is "last"'),
         (["--task", "digits", "--projection-init", "zero"], '--projection-init is "zero"'),
-        (["--task", "digits", "--test-texts", "10"], "--test-texts is for listops"),
-        (["--task", "listops", "--test-texts", "0"], "--test-texts 0 must be at least 1"),
         (["--task", "digits", "--length", "10"], "--length is for texts"),
         (["--task", "listops", "--length", "2"], "3 tokens or more"),
         (["--task", "digits", "--steps", "0"], "steps=0 must be more than 0"),
@@ -61,3 +49,12 @@ def test_more_test_texts_begin_with_the_same_ones_and_change_no_other_part(monke
 def test_bad_options_are_one_clear_line(options, said, capsys, tmp_path):
     assert main(["compare", "--output", str(tmp_path), *options]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_digits_are_value_tokens_with_zero_left_for_padding():
+    task = compare_tasks.digits_task(1)
+    assert (task.vocabulary, task.longest) == (18, 64)
+    assert [len(part.labels) for part in (task.train, task.validation, task.test)] == [1258, 180, 359]
+    values = np.concatenate(task.train.sequences)
+    assert (values.min(), values.max()) == (1, 17)
+    assert task.digest() == compare_tasks.digits_task(1).digest() != compare_tasks.digits_task(2).digest()

@@ -106,4 +106,4 @@ def test_wrong_options_are_one_clear_line(source, tmp_path, capsys, options, mes
 
 def test_a_source_that_is_not_there(tmp_path, capsys):
     assert main(["convert", str(tmp_path / "nowhere"), str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith("longform: error: there is no folder")
+    assert capsys.readouterr().err == f'longform: error: "{tmp_path / "nowhere"}" is no folder\n'

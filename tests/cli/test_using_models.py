@@ -92,11 +92,11 @@ def test_predict_with_yaml(classifier: str, documents: str, tmp_path: Path) -> N
     [
         (["--on-long", "error"], "has 92 tokens, the limit is 64"),
         (["--max-length", "65"], "takes 64 tokens"),
-        (["--max-length", "0"], "max_length is 0; it is at least 1, or null"),
+        (["--max-length", "0"], "max_length=0 must be at least 1"),
         (["--max-length", "1"], "max_length=1 is less than the special tokens of a text: 2"),
         (["--text-field", "body"], 'no field "body"; the fields there are: text, label'),
         (["--dtype", "int4"], 'dtype is "int4"'),
-        (["--threshold", "2"], "threshold is 2.0"),
+        (["--threshold", "2"], "threshold=2.0 must be between 0 and 1"),
     ],
 )
 def test_predict_errors(
@@ -178,7 +178,7 @@ def test_evaluate_retrieval(original: str, tmp_path: Path, capsys: pytest.Captur
 
 def test_evaluate_without_a_model(documents: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "sts", "--data", documents]) == 2
-    assert capsys.readouterr().err == "longform: error: nothing to evaluate: give longform, original, or both\n"
+    assert capsys.readouterr().err == "longform: error: nothing to evaluate: give --longform, --original, or both\n"
 
 
 @pytest.mark.nightly

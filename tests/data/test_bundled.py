@@ -6,7 +6,7 @@ import pytest
 
 from longform.data.bundled import bundled_encoder_folder
 from longform.errors import MissingDependencyError
-from longform_lab.demo.licences import FRACTIONS, LicenceTexts, licence_texts, near_duplicate_groups, split_groups
+from longform_lab.licences import FRACTIONS, LicenceTexts, licence_texts, near_duplicate_groups, split_groups
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from tiny_models import make_sentence_transformer, save_bert, save_longform, sav
 
 import longform
 from longform.inference.loading import load_limited
-from longform_lab.demo.finding_report import gain, write_report
+from longform_lab.demo.finding_report import WORK, gain, report_finding
 from longform_lab.tables.long_retrieval_tables import beside_each_other
 
 TEXT = "the near text is far and good " * 20  # 140 tokens
@@ -94,8 +94,9 @@ def test_better_by_has_one_sign_everywhere(folders: dict[str, Path], tmp_path: P
     assert "better than original, cut (first 32 tokens) by -40.0 (-40.0 to -40.0)" in gain(found.records)
     results = {"speeches": {"rows": found.records}, "passages": {"rows": found.records[:3]},
                "prepare": {"queries": 3, "documents": 3, "words": 9}}  # fmt: skip
-    write_report(tmp_path / "a.html", results, [], {}, folder="demo", pictures=tmp_path)
-    page = (tmp_path / "a.html").read_text()
+    (tmp_path / WORK).mkdir()
+    report_finding(tmp_path, results, [], {})
+    page = (tmp_path / "report.html").read_text()
     assert "better than Longform by" in page
     row = page[page.index('<td class="word">original, cut</td>') :]
     assert "<td>+40.0 (+40.0 to +40.0)</td>" in row[: row.index("</tr>")]

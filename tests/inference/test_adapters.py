@@ -12,7 +12,7 @@ from tiny_models import make_sentence_transformer, save_longform
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import longform
-from longform.conversion.adapter import shipped
+from longform.conversion.shipped import shipped
 from longform.errors import CheckpointError, ConversionError
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder

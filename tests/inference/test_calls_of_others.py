@@ -1,9 +1,11 @@
 """Calls as sentence-transformers, scikit-learn and transformers' pipelines have them, on Encoder and Classifier."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -11,7 +13,7 @@ from tiny_models import make_sentence_transformer, save_bert, save_longform
 from transformers import pipeline
 
 import longform
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, LongformError
 
 TEXTS = ["the near text", "good", "a bad one of it " * 5, "far"]
 NAMED = {0: "bad", 1: "good", 2: "odd"}
@@ -33,6 +35,14 @@ def ours(folder: Path) -> longform.Encoder:
 @pytest.fixture(scope="module")
 def theirs(folder: Path) -> Any:
     return SentenceTransformer(str(folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def prompted(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> longform.Encoder:
+    bert = save_bert(tmp_path_factory.mktemp("prompted"), tiny_tokenizer)
+    files = {"config_sentence_transformers": {"prompts": {"query": "near: ", "document": "far: "}}}
+    pooling = {"pooling_mode_mean_tokens": True}
+    return longform.Encoder.from_pretrained(make_sentence_transformer(bert, pooling=pooling, normalise=True, **files))
 
 
 def numbers(values: Any) -> np.ndarray:
@@ -118,6 +128,67 @@ def test_chunks_show_progress(ours: longform.Encoder, capsys: pytest.CaptureFixt
     for progress in (True, False):
         assert len(list(ours.encode_chunks(TEXTS, chunk_tokens=8, progress=progress))) == 4
         assert ("4/4" in capsys.readouterr().err) == progress
+
+
+SHAPES: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {  # what such calls give, or the way out that they name
+    "prompt_name": (lambda e, c: e.encode(TEXTS, prompt_name="query").shape, (4, 24)),
+    "array": (lambda e, c: e.encode(np.array(TEXTS)).shape, (4, 24)),
+    "series": (lambda e, c: e.encode(pandas.Series(TEXTS)).shape, (4, 24)),
+    "none": (lambda e, c: e.encode([]).shape, (0, 24)),
+    "query": (lambda e, c: e.encode_query("good", convert_to_tensor=True).shape, (24,)),
+    "document": (lambda e, c: e.encode_document(TEXTS, batch_size=2).shape, (4, 24)),
+    "device": (lambda e, c: str(e.device), "cpu"),
+    "predict batch_size": (lambda e, c: len(c.predict(TEXTS, batch_size=2)), 4),
+    "predict_proba batch_size": (lambda e, c: c.predict_proba(TEXTS, batch_size=2).shape, (4, 3)),
+    "pipeline batch_size": (lambda e, c: len(c(TEXTS, batch_size=2, top_k=None)[0]), 3),
+    "classes_": (lambda e, c: c.classes_, ["bad", "good", "odd"]),
+    "sentences": (lambda e, c: e.encode(sentences=TEXTS), "texts come first"),
+    "inputs": (lambda e, c: e.encode(inputs=TEXTS), "texts come first"),
+    "no texts": (lambda e, c: e.encode(), "give a list of texts"),
+    "precision": (lambda e, c: e.encode(TEXTS, precision="int8"), "quantize_embeddings"),
+    "output_value": (lambda e, c: e.encode(TEXTS, output_value="token_embeddings"), "encode_chunks"),
+    "encode device": (lambda e, c: e.encode(TEXTS, device="cpu"), "from_pretrained chooses it"),
+    "misspelled": (lambda e, c: e.encode_query("x", normalize=True), 'did you mean "normalise"'),
+    "chunks": (lambda e, c: e.encode_chunks("x", chunk_size=3), 'did you mean "chunk_tokens"'),
+    "torch_dtype": (lambda e, c: type(e).from_pretrained("x", torch_dtype="auto"), ": dtype, a name"),
+    "trust": (lambda e, c: type(e).from_pretrained("x", trust_remote_code=True), "no code of a folder is run"),
+    "max_seq_length": (lambda e, c: type(e).from_pretrained("x", max_seq_length=9), ": max_length"),
+    "keyword": (lambda e, c: type(e)(model_name_or_path="x"), r'Encoder\.from_pretrained\("x"\)'),
+    "set length": (lambda e, c: setattr(e, "max_seq_length", 99), "max_length is 99, but .* takes 32 tokens"),
+    "to": (lambda e, c: e.to("cpu"), "from_pretrained chooses it"),
+    "old dimension": (lambda e, c: e.get_sentence_embedding_dimension(), r"get_embedding_dimension\(\)"),
+    "pairwise": (lambda e, c: e.similarity_pairwise(1, 2), r"similarity\(one, other\)\.diagonal"),
+    "save": (lambda e, c: e.save_pretrained("x"), r"model\.name_or_path"),
+    "processes": (lambda e, c: e.encode_multi_process(TEXTS), "threads may share one object"),
+    "fit": (lambda e, c: c.fit(TEXTS, [0, 1, 2, 0]), r"longform\.finetune trains"),
+    "score": (lambda e, c: c.score(TEXTS, [0, 1, 2, 0]), 'longform.evaluate\\("classification"'),
+    "log": (lambda e, c: c.predict_log_proba(TEXTS), "numpy\\.log"),
+    "truncation": (lambda e, c: c(TEXTS, truncation=True), "on_long"),
+    "all scores": (lambda e, c: c(TEXTS, return_all_scores=True), "top_k=None"),
+    "classifier loading": (lambda e, c: type(c).from_pretrained("x", cache_folder="y"), "HF_HOME"),
+    "unknown": (lambda e, c: e.model_card_data, "Encoder has no model_card_data"),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_calls_by_habit_work_or_name_the_way_out(
+    name: str, prompted: longform.Encoder, classifier_folder: Path
+) -> None:
+    call, expected = SHAPES[name]
+    classifier = longform.Classifier.from_pretrained(classifier_folder)
+    if not isinstance(expected, str) or name == "device":
+        assert call(prompted, classifier) == expected
+        return
+    with pytest.raises((LongformError, AttributeError), match=expected) as refused:
+        call(prompted, classifier)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_shorter_length_may_be_set(folder: Path) -> None:
+    encoder = longform.Encoder.from_pretrained(folder)
+    encoder.max_seq_length = 8
+    right = longform.Encoder.from_pretrained(folder, max_length=8).encode(TEXTS)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), right)
 
 
 VALUES = {"problem_type": "regression"}

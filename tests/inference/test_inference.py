@@ -467,24 +467,24 @@ def test_failure_of_the_model_names_the_documents(
 @pytest.mark.parametrize(
     ("output", "settings", "error", "message"),
     [
-        ("out.csv", SETTINGS, ConfigurationError, "suffix"),
-        ("out.jsonl", InferenceSettings(on_long="error", progress=False), DataError, "has 102 tokens"),
-        ("out.jsonl", InferenceSettings(on_long="cut", progress=False), ConfigurationError, "on_long"),
-        ("out.jsonl", InferenceSettings(max_length=0, progress=False), ConfigurationError, "it is at least 1"),
-        ("out.jsonl", InferenceSettings(max_characters=0, progress=False), ConfigurationError, "max_characters is 0"),
-        ("out.jsonl", InferenceSettings(strategy="odd", progress=False), ConfigurationError, "strategy"),
-        ("out.jsonl", InferenceSettings(max_length=65, progress=False), ConfigurationError, "takes 64 tokens"),
+        ("out.csv", {}, ConfigurationError, "suffix"),
+        ("out.jsonl", {"on_long": "error"}, DataError, "has 102 tokens"),
+        ("out.jsonl", {"on_long": "cut"}, ConfigurationError, "on_long"),
+        ("out.jsonl", {"max_length": 0}, ConfigurationError, "max_length=0 must be at least 1"),
+        ("out.jsonl", {"max_characters": 0}, ConfigurationError, "max_characters=0 must be at least 1"),
+        ("out.jsonl", {"strategy": "odd"}, ConfigurationError, "strategy"),
+        ("out.jsonl", {"max_length": 65}, ConfigurationError, "takes 64 tokens"),
     ],
 )
 def test_bad_options_leave_nothing_behind(
     longform_folder: Path,
     tmp_path: Path,
     output: str,
-    settings: InferenceSettings,
+    settings: dict[str, Any],
     error: type[Exception],
     message: str,
 ) -> None:
     source = write(tmp_path / "a.jsonl", ["the " * 100])
     with pytest.raises(error, match=message):
-        embed(longform_folder, source, tmp_path / output, settings)
+        embed(longform_folder, source, tmp_path / output, InferenceSettings(**settings, progress=False))
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]

@@ -277,11 +277,11 @@ def test_two_jobs_do_not_share_a_folder(longform_folder: Path, given: Path, tmp_
     [
         ("out.jsonl", {"engine": "ray"}, "engine=ray and on_error=fail are of an output in parts: give a folder"),
         ("out.parquet", {"on_error": "skip"}, "engine=local and on_error=skip are of an output in parts"),
-        ("out", {"engine": "spark"}, 'engine is "spark"; it is one of local, ray'),
-        ("out", {"on_error": "stop"}, 'on_error is "stop"; it is one of fail, skip'),
-        ("out", {"vector_dtype": "int8"}, 'vector_dtype is "int8"; it is one of float32, float16'),
-        ("out", {"part_rows": 0}, "part_rows is 0; it is at least 1"),
-        ("out", {"actors": 0}, "actors is 0; it is at least 1"),
+        ("out", {"engine": "spark"}, 'engine="spark"; it is one of local, ray'),
+        ("out", {"on_error": "stop"}, 'on_error="stop"; it is one of fail, skip'),
+        ("out", {"vector_dtype": "int8"}, 'vector_dtype="int8"; it is one of float32, float16'),
+        ("out", {"part_rows": 0}, "part_rows=0 must be at least 1"),
+        ("out", {"actors": 0}, "actors=0 must be at least 1"),
     ],
 )
 def test_options_that_cannot_be(

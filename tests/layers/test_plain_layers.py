@@ -82,7 +82,8 @@ def test_a_quantised_model_is_not_bypassed():
 
 
 @pytest.mark.parametrize("rows", [1, 4, 5, 14, 15, 99])
-def test_chunks_are_the_whole(rows):
+def test_chunks_are_the_whole(monkeypatch, rows):
+    monkeypatch.setattr(streaming, "CPU_ROWS", rows)
     x = torch.randn(7, 2, 3).transpose(0, 1)
     sizes = []
 
@@ -91,7 +92,7 @@ def test_chunks_are_the_whole(rows):
         return a.bfloat16()
 
     with torch.no_grad():
-        out = in_chunks(function, x, rows=rows)
+        out = in_chunks(function, x)
     assert torch.equal(out, x.bfloat16())
     assert max(sizes) <= rows
     assert sum(sizes) == 14

@@ -15,7 +15,7 @@ from longform.serving.settings import ServingSettings
 TEXT = "The near text, 🙂 nearly far and far. " * 3
 
 
-def twin(engine: Engine, text: str, word: tuple[int, int], words: list[tuple[int, int]]) -> np.ndarray:
+def twin(engine: Engine, text: str, word: tuple[int, int], words: Any, heads: slice = slice(None)) -> np.ndarray:
     """By the characters of each token instead of the tokenizer's words, float64 (L, m)."""
     tokenizer: Any = engine.runner.tokenizer
     made = tokenizer(text, truncation=True, max_length=engine.runner.limit, return_offsets_mapping=True)
@@ -23,7 +23,7 @@ def twin(engine: Engine, text: str, word: tuple[int, int], words: list[tuple[int
     ids = torch.tensor([made["input_ids"]])
     found = []
     for each in effective_maps(engine.runner.model, input_ids=ids, attention_mask=torch.ones_like(ids)):
-        full = each[0].double().mean(dim=0).numpy()
+        full = each[0, heads].double().mean(dim=0).numpy()
         rows = [full[row] for row, (start, end) in enumerate(places) if end > start and word[0] <= start < word[1]]
         row = np.mean(rows, axis=0)
         found.append([sum(row[at] for at, (a, b) in enumerate(places) if b > a and start <= a < end)
@@ -41,6 +41,9 @@ def test_what_a_word_draws_on(client: TestClient, engine: Engine) -> None:
             weights = np.array(found["weights"])
             np.testing.assert_allclose(weights, twin(engine, text, words[number], words), rtol=0, atol=1e-6)
             np.testing.assert_allclose(weights.sum(axis=1) + found["special"], 1.0, rtol=0, atol=1e-6)
+            found = client.post("/attention", json={"inputs": text, "word": number, "head": 1}).json()
+            right = twin(engine, text, words[number], words, slice(1, 2))
+            np.testing.assert_allclose(found["weights"], right, rtol=0, atol=1e-6)
         assert plain["tokens"] <= engine.runner.limit
         assert plain["truncated"] == (len(text) > len(TEXT))
     assert [TEXT[start:end] for start, end in words[:5]] == ["The", "near", "text", ",", "🙂"]
@@ -55,7 +58,12 @@ def test_near_words_are_those_inside_the_window(serve: Any, tiny_tokenizer: Any,
 
 
 def test_what_is_refused(serve: Any, client: TestClient, tiny_tokenizer: Any, tmp_path: Path) -> None:
-    wrong: list[dict[str, Any]] = [{"inputs": "x", "word": 1}, {"inputs": "x", "word": -1}, {"inputs": ["x"]}]
+    wrong: list[dict[str, Any]] = [
+        {"inputs": "x", "word": 1},
+        {"inputs": "x", "word": 0, "head": 99},
+        {"inputs": "x", "word": -1},
+        {"inputs": ["x"]},
+    ]
     for body in (*wrong, {"inputs": " ", "word": 0}):
         assert client.post("/attention", json=body).status_code == 422, body
     assert client.post("/attention", json={"inputs": ""}).status_code == 400

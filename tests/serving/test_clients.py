@@ -21,7 +21,7 @@ OPTIONAL = {
         {"inputs": "x"}, ("chunk_tokens", "overlap", "boundaries", "prompt_name", "normalize", "dimensions"),
     ),
     "/tokenize": ({"inputs": "x"}, ("add_special_tokens", "prompt_name")),
-    "/attention": ({"inputs": "x"}, ("word",)),
+    "/attention": ({"inputs": "x"}, ("word", "head")),
     "/predict": ({"inputs": "x"}, ("truncate", "truncation_direction", "raw_scores")),
     "/rerank": ({"query": "x", "texts": ["y"]}, ("truncate", "raw_scores", "return_text")),
 }  # fmt: skip
@@ -48,6 +48,25 @@ def test_null_is_the_default_of_every_optional_field(client: TestClient, reranke
     optional = set(fields["properties"]) - set(fields["required"])
     assert optional == set(names)
     assert all({"type": "null"} in fields["properties"][name]["anyOf"] for name in optional)
+
+
+@pytest.mark.parametrize("kind", ["embedding", "reranker"])
+def test_post_to_the_root_is_what_the_model_is_for(
+    kind: str, client: TestClient, reranker: TestClient, serve: Any, engine: Engine
+) -> None:
+    route, asked = {"embedding": ("/embed", client), "reranker": ("/rerank", reranker)}[kind]
+    found, right = (asked.post(path, json=OPTIONAL[route][0]) for path in ("/", route))
+    assert (found.status_code, found.json()) == (200, right.json())
+    locked = serve(engine, api_key="key")
+    assert locked.get("/").status_code == 200
+    assert locked.post("/", json={"inputs": "x"}).status_code == 401
+
+
+def test_the_model_by_its_name(client: TestClient) -> None:
+    (model,) = client.get("/v1/models").json()["data"]
+    assert client.get(f"/v1/models/{model['id']}").json() == model
+    other = client.get("/v1/models/gpt-4")
+    assert (other.status_code, other.json()["error"]["message"]) == (404, "there is one model here: tiny")
 
 
 def test_null_for_what_is_needed_is_refused(client: TestClient) -> None:

@@ -1,8 +1,10 @@
 """What a first call waits for: ``import longform`` and every --help load neither torch nor transformers."""
 
 import inspect
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -38,6 +40,52 @@ def test_importing_the_package_is_light() -> None:
 def test_help_is_light(line: list[str]) -> None:
     said = run(f"import sys; from longform.cli.main import main; assert main(sys.argv[1:]) == 0; {LOADED}", *line)
     assert said.startswith("longform " if line == ["--version"] else "usage: longform ")
+
+
+MISTAKES = {  # known without torch -> the error
+    "embed minilm-16k no.jsonl --output v.jsonl": '"no.jsonl" does not exist',
+    "embed minilm-16k a.xyz --output v.jsonl": 'has the suffix ".xyz"',
+    "embed minilm-16k a.jsonl --output v.xyz": "its suffix is one of .jsonl, .parquet",
+    "embed minilm-16k a.jsonl --output v.jsonl --device gpu": 'device is "gpu"',
+    "embed minilm-16k a.jsonl --output v.jsonl --chunk-tokens 0": "chunk_tokens=0 must be at least 1",
+    "embed minilm-16k a.jsonl --output v.jsonl --batch-tokens 0": "batch_tokens=0 must be at least 1",
+    "embed minilm-16 a.jsonl --output v.jsonl": 'did you mean "minilm-16k"?',
+    "predict empty a.jsonl --output v.jsonl": 'the folder "empty" has no config.json',
+    "predict minilm-16k a.jsonl --output v.jsonl --threshold 2": "threshold=2.0 must be between 0 and 1",
+    "convert ./no out --max-length 100": '"./no" is no folder',
+    "convert minilm-16k out --max-length 0": "max_length=0 must be at least 3",
+    "finetune minilm-16k no.jsonl --output o": '"no.jsonl" does not exist',
+    "finetune minilm-16k a.jsonl --output o --learning-rate -1": "learning_rate=-1.0 must be more than 0",
+    "finetune minilm-16k a.jsonl --output o --device gpu": 'device is "gpu"',
+    "distill minilm-16k no/such/model a.jsonl --output o": '"no/such/model" is no folder',
+    "distill minilm-16k bundled no.txt --output o": '"no.txt" does not exist',
+    "align minilm-16k no.jsonl --output o": '"no.jsonl" does not exist',
+    "pretrain no.txt --output o": '"no.txt" does not exist',
+    "pretrain a.jsonl --output o --preset no": 'there is no preset "no"',
+    "evaluate retrieval --queries no.jsonl --documents a.jsonl --longform bundled": '"no.jsonl" does not exist',
+    "evaluate sts --data a.jsonl": "nothing to evaluate: give --longform, --original, or both",
+    "serve no": '"no" is no folder, and no model in the cache of the hub, which is offline',
+    "serve bundled --port 99999": "port is 99999",
+    "export empty": 'the folder "empty" has no config.json',
+    "doctor no": '"no" is no folder',
+    "spectrum bundled --text no.txt --output o": '"no.txt" does not exist',
+}
+
+
+def test_mistakes_that_need_no_torch_are_told_without_it(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("a.jsonl", "a.xyz"):
+        (tmp_path / name).write_text('{"text": "a", "label": "b"}\n')
+    lines = "; ".join(f"main({line.split()!r})" for line in MISTAKES)
+    program = f"import sys; from longform.cli.main import main; {lines}; {LOADED}"
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    for said, expected in zip(done.stderr.splitlines(), MISTAKES.values(), strict=True):
+        assert said.startswith("longform: error: ")
+        assert expected in said
 
 
 def test_the_package_is_a_program() -> None:

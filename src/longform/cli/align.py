@@ -65,13 +65,19 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Align, save, and say how held-out documents are found."""
-    from longform.training.alignment import align
+    from longform.cli.beforehand import check_models, check_texts
     from longform.training.alignment_settings import AlignmentSettings
+
+    chosen, sources = chosen_settings(AlignmentSettings, settings), _sources(settings)
+    check_models(settings.model, settings.before)
+    given = [place for each in sources for place in (each.pairs, each.queries, each.documents, each.texts)]
+    check_texts(settings.keep, *(place for place in given if isinstance(place, str)))
+    from longform.training.alignment import align
 
     result = align(
         settings.model,
-        _sources(settings),
-        chosen_settings(AlignmentSettings, settings),
+        sources,
+        chosen,
         keep=settings.keep,
         output=settings.output,
         restart=settings.restart,

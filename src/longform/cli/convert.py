@@ -216,6 +216,12 @@ def _add_pooling(made: Any) -> None:
 
 def run(settings: Any) -> None:
     """Convert, save, and say what was done."""
+    from longform.cli.beforehand import check_models, check_texts
+    from longform.runs.settings import check_least
+
+    check_least(settings, max_length=3, num_labels=1, sink_tokens=0, short_convolution=0)
+    check_models(settings.source)
+    check_texts(*settings.idf, *settings.head_texts)
     from longform.conversion.convert import convert
     from longform.conversion.report import conversion_folder
     from longform.data.given import Files

@@ -27,16 +27,21 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Distil, save, and say how the student agrees with its teacher."""
+    from longform.cli.beforehand import check_models, check_texts
+    from longform.training.settings import DistillationSettings
+
+    chosen = chosen_settings(DistillationSettings, settings)
+    check_models(settings.student, settings.teacher)
+    check_texts(*settings.texts)
     from longform.data.token_store import CorpusFiles
     from longform.training.distillation import distill
-    from longform.training.settings import DistillationSettings
 
     texts = CorpusFiles(tuple(settings.texts), settings.text_field)
     result = distill(
         settings.student,
         settings.teacher,
         texts.read_again(),
-        chosen_settings(DistillationSettings, settings),
+        chosen,
         output=settings.output,
         restart=settings.restart,
     )

@@ -46,7 +46,12 @@ def _lacks(lacking: dict[str, list[str]]) -> str:
 
 def run(settings: Any) -> None:
     """Print it all; nothing is written."""
+    from longform.cli.beforehand import check_models
     from longform.errors import installing
+    from longform.runs.settings import check_least
+
+    check_least(settings, length=1)
+    check_models(settings.model)
     from longform.functional.native.library import native_library
     from longform.runs.facts import environment
 

@@ -17,6 +17,7 @@ from longform.cli.arguments import (
     one_of,
     print_next,
 )
+from longform.errors import ConfigurationError
 
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
 LABELLED = ("text_field", "label_field", "pair_field")
@@ -37,11 +38,20 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, print the tables, write the records."""
+    from longform.cli.beforehand import check_models, check_texts
+    from longform.runs.settings import check_device, check_least
+
+    task = settings[settings.task]
+    check_models(task.longform, task.original)
+    check_texts(task.get("data"), task.get("queries"), task.get("documents"))
+    if not (task.longform or task.original):
+        raise ConfigurationError("nothing to evaluate: give --longform, --original, or both")
+    check_device(task.device)
+    check_least(task, max_length=1, original_length=1, overlap=0, batch_tokens=1)
     from longform.data.storage import atomic_write
     from longform.evaluation.run import evaluate
     from longform.runs.output import check_output
 
-    task = settings[settings.task]
     names = {"sts": ("fields",), "retrieval": ("documents", *RETRIEVAL), "classification": LABELLED}
     data = task.queries if settings.task == "retrieval" else task.data
     inputs = (task.longform, task.original, data, task.get("documents"))

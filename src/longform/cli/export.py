@@ -43,6 +43,9 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Export, and say what was done."""
+    from longform.cli.beforehand import check_models
+
+    check_models(settings.folder)
     from longform.export.run import TOLERANCE, as_table, export_model
 
     result = export_model(

@@ -31,13 +31,18 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Fine-tune, save, and say how good the best model is."""
-    from longform.training.finetuning import finetune
+    from longform.cli.beforehand import check_models, check_texts
     from longform.training.settings import FinetuningSettings
+
+    chosen = chosen_settings(FinetuningSettings, settings)
+    check_models(settings.model)
+    check_texts(settings.train, settings.validation)
+    from longform.training.finetuning import finetune
 
     result = finetune(
         settings.model,
         settings.train,
-        chosen_settings(FinetuningSettings, settings),
+        chosen,
         validation=settings.validation,
         text_field=settings.text_field,
         pair_field=settings.pair_field,

@@ -99,17 +99,21 @@ def _chosen(settings: Any, parsed: Any, prefix: str = "") -> dict[str, Any]:
 
 def run(settings: Any) -> None:
     """Pre-train, save, and say how well the model fills in hidden tokens."""
+    from longform.cli.beforehand import check_texts
     from longform.errors import ConfigurationError
-    from longform.training.masking import counted_losses
     from longform.training.presets import load_preset
-    from longform.training.pretraining import pretrain
-    from longform.training.pretraining_model import full_attention_twin
     from longform.training.settings import BUDGETS
 
+    check_texts(*settings.texts, *_names(settings.validation))
     preset = load_preset(settings.preset)
     given = _chosen(preset.training, settings)
     if any(name in given for name in BUDGETS):
         given = {**dict.fromkeys(BUDGETS), **given}  # one budget on the command line replaces the preset's
+    training = replace(preset.training, **given)
+    from longform.training.masking import counted_losses
+    from longform.training.pretraining import pretrain
+    from longform.training.pretraining_model import full_attention_twin
+
     model = {**_before_options(settings, preset), **_model_options(settings)}
     tokenizer, trained = _chosen(preset.tokenizer, settings, "tokenizer_"), settings.tokenizer or settings.start
     if trained and tokenizer:
@@ -118,7 +122,7 @@ def run(settings: Any) -> None:
         raise ConfigurationError(f"{which} is trained already: leave out {given}")
     result = pretrain(
         _files(settings.texts, settings.text_field),
-        replace(preset.training, **given),
+        training,
         config=full_attention_twin(model) if settings.attention == "full" else model,
         tokenizer=trained or replace(preset.tokenizer, **tokenizer),
         start=settings.start,
@@ -135,13 +139,15 @@ def run(settings: Any) -> None:
     print_next(command("finetune", settings.output, "labelled.jsonl", "--output", "classifier"))
 
 
-def _files(names: Any, text_field: str) -> Any:
+def _names(given: Any) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+def _files(given: Any, text_field: str) -> Any:
     """Sources of text and nothing else: on the command line no name is a text."""
     from longform.data.token_store import CorpusFiles
 
-    if not names:
-        return None
-    return CorpusFiles((names,) if isinstance(names, str) else tuple(names), text_field)
+    return CorpusFiles(_names(given), text_field) if given else None
 
 
 def _before_options(settings: Any, preset: Any) -> dict[str, Any]:

@@ -35,14 +35,17 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Serve until SIGTERM or Ctrl-C."""
+    from longform.cli.beforehand import check_models
+
+    started = time.perf_counter()
+    gc.disable()  # looking for garbage among what is being imported is a tenth of the start
+    check_models(settings.model)
+    chosen = chosen_settings(ServingSettings, settings, cors_origins=tuple(settings.cors_origins))
+    chosen = replace(chosen, api_key=chosen.api_key or os.environ.get(KEY) or None)
     for package in PACKAGES:
         require(package, extra="serve")
     from longform.serving.server import address_of, bound_socket
 
-    started = time.perf_counter()
-    gc.disable()  # looking for garbage among what is being imported is a tenth of the start
-    chosen = chosen_settings(ServingSettings, settings, cors_origins=tuple(settings.cors_origins))
-    chosen = replace(chosen, api_key=chosen.api_key or os.environ.get(KEY) or None)
     with bound_socket(chosen.host, chosen.port) as listening:
         address = address_of(listening)
         print(f"loading {settings.model} ...", flush=True)

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from longform.conversion.pooling_modules import with_token_weights
 from longform.conversion.sentence_transformers_folder import read_json
+from longform.conversion.shipped import ACCOUNT, SHIPPED, shipped
 from longform.errors import ConfigurationError, ConversionError
 from longform.runs.subject import model_key
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # PEFT's names
-ACCOUNT, TOKEN_WEIGHTS = "longform.json", "token_weights.safetensors"
-SHIPPED = Path(__file__).parent / "adapters"
+TOKEN_WEIGHTS = "token_weights.safetensors"
 PREFIX, DOWN, UP = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 
 
@@ -97,11 +97,6 @@ def adapter_folder(adapter: str | Path) -> Path:
     """Where an adapter is: a folder, or the name of one that comes with Longform."""
     folder = Path(adapter).expanduser()
     return folder if folder.is_dir() or adapter not in shipped() else SHIPPED / adapter
-
-
-def shipped() -> list[str]:
-    """The names of the adapters that come with Longform."""
-    return sorted(path.parent.name for path in SHIPPED.glob(f"*/{ACCOUNT}"))
 
 
 def read_adapter(folder: str | Path) -> Adapter:

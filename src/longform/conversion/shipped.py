@@ -9,12 +9,17 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from longform.conversion.adapter import SHIPPED, shipped
 from longform.data.bundled import bundled_encoder_folder
 from longform.errors import ConfigurationError, MissingDependencyError
 from longform.runs.digest import content_key, file_key
 
+SHIPPED, ACCOUNT = Path(__file__).parent / "adapters", "longform.json"  # the second is in each folder of an adapter
 BUNDLED, HUB_NAME = "bundled", "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def shipped() -> list[str]:
+    """The names of the adapters that come with Longform."""
+    return sorted(path.parent.name for path in SHIPPED.glob(f"*/{ACCOUNT}"))
 
 
 def named_folder(source: str | Path) -> Path | None:

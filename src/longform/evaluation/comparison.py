@@ -20,7 +20,8 @@ from longform.evaluation.embeddings import similarity_spearman
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier, FineTuning, of_source
 from longform.inference.encoders import Encoder
 from longform.inference.loading import position_limit, token_limit
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected, TextModel
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
+from longform.inference.strategies import Collected, TextModel
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from longform.errors import ConfigurationError
 from longform.evaluation import comparison, retrieval_comparison
 from longform.evaluation.comparison import Interval
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
 from longform.runs.summary import table
 
 MEASURES: dict[str, Callable[..., list[dict[str, Any]]]] = {

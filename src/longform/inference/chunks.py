@@ -15,7 +15,7 @@ from longform.data.spans import Chunk, Spans, chunks_of, pieces
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.data.text import Document, Text, text_of, usable_texts
 from longform.errors import ConfigurationError
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
 
 CONTEXT = 1 / 8  # of a stretch, on each side of its chunks, where a document is longer than the model
 

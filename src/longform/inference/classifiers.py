@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,8 +19,10 @@ from transformers.configuration_utils import PreTrainedConfig
 from longform.data.batching import Batch
 from longform.data.text import Document, Text, usable_texts, written
 from longform.errors import ConfigurationError, DataError
+from longform.inference.habits import check_options
 from longform.inference.loading import checked_limit, load_pretrained, token_limit
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
+from longform.inference.strategies import Outcome, TextModel
 
 FIELD = "fine_tuning"  # of the config
 TEXTS = ("task", "label_type", "text_field", "label_field", "pair_field")
@@ -78,7 +81,7 @@ REGRESSION = "regression"
 TYPES: dict[str | None, Any] = {"int": int, "float": float, "bool": {"True": True, "False": False}.__getitem__}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False, eq=False)
 class Classifier(TextModel):
     """A sequence classifier (or regressor) for use, with its tokenizer: the numbers of a text are logits (L).
 
@@ -98,13 +101,15 @@ class Classifier(TextModel):
         compile: bool = False,
         backend: str = "torch",
         graphs: bool = True,
+        **others: Any,
     ) -> Self:
         """A classifier of a folder or hub name. Raises CheckpointError when its head was never trained.
 
         ``max_length``: tokens of a text, None for what the model was fine-tuned with, else all that fit; a warning says
         where it is another than in fine-tuning. ``dtype``, ``device``, ``compile``, ``backend`` and
-        ``graphs`` as for an Encoder.
+        ``graphs`` as for an Encoder; ``others`` are refused.
         """
+        check_options(cls.from_pretrained, others)
         how: Any = {"dtype": dtype, "device": device, "compile": compile, "backend": backend, "graphs": graphs}
         model, tokenizer = load_pretrained(AutoModelForSequenceClassification, source, **how)
         limit, known = token_limit(model, tokenizer), of_config(model.config)
@@ -172,6 +177,7 @@ class Classifier(TextModel):
         self, texts: Any, *, text_field: str | None = None, pair_field: str | None = None, **options: Any
     ) -> np.ndarray:
         """Logits float32 (N, L) of ``texts``, (L,) of one string; ``options`` and fields as in ``predict``."""
+        check_options(self.predict, options.keys() - signature(self.predict).parameters.keys())
         fields = self.fine_tuning.fields(self.model.name_or_path, text_field=text_field, pair_field=pair_field)
         return self.values(texts, **fields, **options)
 
@@ -219,6 +225,8 @@ class Classifier(TextModel):
         on_long: str = "truncate",
         max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
         progress: bool = False,
+        batch_size: int | None = None,
+        **others: Any,
     ) -> dict[str, Any] | list[dict[str, Any]]:
         """Labels and scores of ``texts``, a dictionary each, in order; one dictionary of one string.
 
@@ -228,6 +236,7 @@ class Classifier(TextModel):
         ``texts``: as in ``Encoder.encode``; a pair is a tuple, or of a table ``text_field`` and ``pair_field``. None
         of a field: as in fine-tuning. The other options are those of ``Encoder.encode``, and so are the errors.
         """
+        check_options(self.predict, others)
         check_threshold(threshold)
         logits = self.logits(
             texts,
@@ -238,6 +247,7 @@ class Classifier(TextModel):
             on_long=on_long,
             max_tokens_per_batch=max_tokens_per_batch,
             progress=progress,
+            batch_size=batch_size,
         )
         record = self.record_format(threshold, self.classes_)
         return record(logits) if logits.ndim == 1 else [record(row) for row in logits]

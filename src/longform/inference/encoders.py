@@ -24,9 +24,11 @@ from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
 from longform.inference.chunks import ChunkVectors, encode_chunks
-from longform.inference.loading import load_limited, position_limit
+from longform.inference.habits import check_options
+from longform.inference.loading import checked_limit, load_limited, position_limit, token_limit
 from longform.inference.sentence_modules import PLAIN, SentenceModules, sentence_modules
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
+from longform.inference.strategies import Outcome, TextModel
 from longform.inference.weights import local_source
 
 KINDS = (*POOLINGS, "max")
@@ -34,7 +36,7 @@ DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}  # their exponents
 QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # prompts, as sentence-transformers looks for them
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False, eq=False)
 class Encoder(TextModel):
     """A text encoder for use: a model, its tokenizer, and what makes one vector of a text's hidden states.
 
@@ -67,6 +69,7 @@ class Encoder(TextModel):
         compile: bool = False,
         backend: str = "torch",
         graphs: bool = True,
+        **others: Any,
     ) -> Self:
         """An encoder of a folder, a hub name, or a name of ``longform.conversion.shipped`` ("minilm-16k").
 
@@ -78,8 +81,9 @@ class Encoder(TextModel):
         ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", ...
         ``graphs``: passes of a Longform on CUDA are captured and replayed (``longform.capture``).
 
-        Raises CheckpointError, ConfigurationError.
+        Raises CheckpointError, ConfigurationError (for any of ``others`` too).
         """
+        check_options(cls.from_pretrained, others)
         source = local_source(source)
         folder = sentence_modules(source)
         options: Any = {
@@ -127,8 +131,13 @@ class Encoder(TextModel):
 
     @property
     def max_seq_length(self) -> int:
-        """``limit``, as sentence-transformers calls it: another is a ``max_length`` of ``from_pretrained``."""
+        """``limit``, as sentence-transformers calls it; it may be set."""
         return self.limit
+
+    @max_seq_length.setter
+    def max_seq_length(self, tokens: int) -> None:
+        most = token_limit(self.model, self.tokenizer)
+        self.limit = checked_limit(most, tokens, name=self.model.name_or_path)
 
     @property
     def whole(self) -> int:
@@ -202,7 +211,7 @@ class Encoder(TextModel):
 
     def encode(
         self,
-        texts: Any,
+        texts: Any = None,
         *,
         text_field: str = "text",
         prompt_name: str | None = None,
@@ -219,6 +228,7 @@ class Encoder(TextModel):
         normalize_embeddings: bool | None = None,
         convert_to_tensor: bool = False,
         convert_to_numpy: bool = True,
+        **others: Any,
     ) -> Any:
         """Embeddings float32 (N, D) of ``texts``, in order, an array; (D,) of one string.
 
@@ -233,8 +243,10 @@ class Encoder(TextModel):
         folder's own modules do not see to it; ``convert_to_tensor``: a tensor on the model's device; neither that nor
         ``convert_to_numpy``: a list of tensors.
 
-        Raises DataError for what is no text, with its place, ConfigurationError for options that cannot be.
+        Raises DataError for what is no text, with its place, ConfigurationError for options that cannot be, ``others``
+        among them.
         """
+        check_options(self.encode, others)
         normalise = normalize_embeddings or normalise
         encoder = self.changed(prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, normalise=normalise)
         found = encoder.values(
@@ -245,7 +257,7 @@ class Encoder(TextModel):
             on_long=on_long,
             max_tokens_per_batch=max_tokens_per_batch,
             progress=show_progress_bar or progress,
-            **({} if batch_size is None else {"window": batch_size}),
+            batch_size=batch_size,
         )
         if convert_to_numpy and not convert_to_tensor:
             return found
@@ -280,6 +292,7 @@ class Encoder(TextModel):
         boundaries: str | Sequence[Spans] = "tokens",
         max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
         progress: bool = False,
+        **others: Any,
     ) -> ChunkVectors | Iterator[ChunkVectors]:
         """The chunks of ``texts`` (as in ``encode``), each text read as a whole; of several texts streamed, in order.
 
@@ -288,6 +301,7 @@ class Encoder(TextModel):
         "paragraphs", or for each text the characters from-to of its chunks. Raises as ``encode`` does, and InputError
         for spans that are not in order.
         """
+        check_options(self.encode_chunks, others)
         found = encode_chunks(
             self,
             usable_texts(texts, text_field=text_field),

@@ -17,6 +17,7 @@ from longform.inference.weights import load_tokenizer, load_whole
 from longform.models.graphs import capture
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.runs.settings import check_device
 
 Model = TypeVar("Model")
 
@@ -68,10 +69,8 @@ def pick_device(name: str = "auto") -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigurationError(f'device is "{name}"; it is auto, cpu, cuda, cuda:1, mps, xpu, ...') from error
+    check_device(str(name))
+    device = torch.device(name)
     there = getattr(getattr(torch, device.type, None), "device_count", lambda: 0)()  # torch.cuda's, torch.mps's
     if (device.index or 0) >= there:
         raise ConfigurationError(f'device is "{name}", but torch sees {there} of its kind here: give cpu, or auto')

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
-from longform.choices import STANDARD_OUTPUT
 from longform.data.files import ENCODING
 from longform.data.given import InMemory, Source
 from longform.data.part_plans import FilePlan, Part, part_name, plan_file
@@ -60,11 +59,6 @@ class LocalEngine:
     def made(self, parts: Iterator[Part]) -> Iterator[dict[str, Any]]:
         """The line of the manifest of each part, in order."""
         return map(self._worker.work, parts)
-
-
-def in_parts(output: str | Path) -> bool:
-    """Whether an output is a folder of parts, which a name without suffix is."""
-    return str(output) != STANDARD_OUTPUT and Path(output).suffix == ""
 
 
 def run_parts(

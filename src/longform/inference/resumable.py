@@ -17,6 +17,7 @@ from longform.choices import STANDARD_OUTPUT
 from longform.data.storage import atomic_write, flush_folder
 from longform.errors import ConfigurationError, require
 from longform.inference.kept_fields import RESULTS
+from longform.inference.settings import check_suffix
 from longform.runs.folder import RunFile
 from longform.runs.output import sole_output
 
@@ -92,7 +93,6 @@ def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
 
 PARTIAL, SETTINGS, DOCUMENTS = BESIDE = (".partial", ".settings", ".documents")  # while it is not finished
 DIGITS = {"float32": 9, "float16": 5}  # that tell the numbers of a dtype apart
-OUTPUT_SUFFIXES = (".jsonl", ".parquet")
 _WHOLE_KEY = re.compile(rb"\S+ (\d{1,9})\n")
 
 
@@ -106,10 +106,7 @@ def place_of_output(output: str | Path, *, inputs: Iterable[Any], restart: bool)
     if str(output) == STANDARD_OUTPUT:
         yield Path(STANDARD_OUTPUT)
         return
-    if Path(output).suffix not in OUTPUT_SUFFIXES:
-        raise ConfigurationError(
-            f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}, or none for a folder'
-        )
+    check_suffix(output)
     with sole_output(output, inputs=inputs, beside=BESIDE) as place:
         if place.exists() and not restart and not place.with_name(place.name + PARTIAL).exists():
             for end in BESIDE:  # left by a start that was killed when all was written

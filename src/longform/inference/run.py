@@ -20,10 +20,10 @@ from longform.data.text import Document, ReadReport, count_documents, read_docum
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import check_threshold
 from longform.inference.kept_fields import kept_fields
-from longform.inference.parts_run import in_parts, run_parts
+from longform.inference.parts_run import run_parts
 from longform.inference.prepared import Made, Prepared, Results, prepare_embedding, prepare_prediction
 from longform.inference.resumable import DirectOutput, ResumableOutput, place_of_output, print_records
-from longform.inference.settings import InferenceResult, InferenceSettings
+from longform.inference.settings import InferenceResult, InferenceSettings, in_parts
 from longform.inference.weights import local_source
 from longform.runs.digest import content_key
 

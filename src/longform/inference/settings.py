@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longform.choices import ENGINES, ON_ERROR, VECTOR_DTYPES
+from longform.choices import ENGINES, ON_ERROR, STANDARD_OUTPUT, VECTOR_DTYPES
 from longform.errors import ConfigurationError
 from longform.inference.kept_fields import kept_names
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS
-from longform.runs.settings import Settings
+from longform.runs.settings import Settings, check_choices, check_device, check_least
 from longform.runs.summary import summary
+
+DEFAULT_BATCH_TOKENS = 8192  # padding included
+OUTPUT_SUFFIXES = (".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,23 @@ class InferenceSettings(Settings):
 
     def __post_init__(self) -> None:
         kept_names(self.keep)  # a name that cannot be is better refused now
-        for name, there in (("engine", ENGINES), ("on_error", ON_ERROR), ("vector_dtype", VECTOR_DTYPES)):
-            if (value := getattr(self, name)) not in there:
-                raise ConfigurationError(f'{name} is "{value}"; it is one of {", ".join(there)}')
-        for name, least in (("part_rows", 1), ("actors", 1), ("num_cpus", 0), ("num_gpus", 0)):
-            if (value := getattr(self, name)) is not None and value < least:
-                raise ConfigurationError(f"{name} is {value}; it is at least {least}")
+        check_choices(self, engine=ENGINES, on_error=ON_ERROR, vector_dtype=VECTOR_DTYPES)
+        check_least(self, max_length=1, max_characters=1, overlap=0, batch_tokens=1)
+        check_least(self, part_rows=1, actors=1, num_cpus=0, num_gpus=0)
+        check_device(self.device)
+
+
+def in_parts(output: str | Path) -> bool:
+    """Whether an output is a folder of parts, which a name without suffix is."""
+    return str(output) != STANDARD_OUTPUT and Path(output).suffix == ""
+
+
+def check_suffix(output: str | Path) -> None:
+    """Raise ConfigurationError for an output of a kind that is not written."""
+    if str(output) != STANDARD_OUTPUT and not in_parts(output) and Path(output).suffix not in OUTPUT_SUFFIXES:
+        raise ConfigurationError(
+            f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}, or none for a folder'
+        )
 
 
 def chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:

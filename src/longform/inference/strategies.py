@@ -20,9 +20,10 @@ from longform.data.batching import Batch, TokenizedText, batches_of, tokenized_b
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError, DataError
+from longform.inference.habits import lacking
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
 
 CUT = "cut"  # a strategy as "whole" is; the limit then is the caller's
-DEFAULT_BATCH_TOKENS = 8192  # padding included
 
 
 class Outcome(NamedTuple):
@@ -144,7 +145,7 @@ class Collected(NamedTuple):
     truncated: int
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False, eq=False)
 class TextModel(ABC):
     """A model that gives F numbers for a text, and its tokenizer. ``limit``: tokens that it takes at most."""
 
@@ -155,6 +156,7 @@ class TextModel(ABC):
 
     def __new__(cls, model: Any = None, *values: Any, **options: Any) -> Self:
         """Refuse a name, which ``from_pretrained`` takes, with a ConfigurationError."""
+        model = options.get("model_name_or_path", model)
         if isinstance(model, str | Path):
             raise ConfigurationError(
                 f'{cls.__name__}("{model}"): what a folder or hub name holds is loaded by '
@@ -162,9 +164,18 @@ class TextModel(ABC):
             )
         return super().__new__(cls)
 
+    def __getattr__(self, name: str) -> Any:
+        """Say what is here in place of a name of other libraries."""
+        raise AttributeError(lacking(type(self).__name__, name))
+
     def __repr__(self) -> str:
         name, limit = self.model.name_or_path, f"{self.limit:,}"
         return f'{type(self).__name__}("{name}": {self.features} values for up to {limit} tokens, {self.model.device})'
+
+    @property
+    def device(self) -> torch.device:
+        """The model's."""
+        return self.model.device
 
     @property
     @abstractmethod
@@ -195,13 +206,16 @@ class TextModel(ABC):
         text_field: str = "text",
         pair_field: str | None = None,
         progress: bool = False,
+        batch_size: int | None = None,
         **options: Any,
     ) -> Collected:
         """Values (N, F) of all texts, and how many tokens were seen and texts cut.
 
         ``texts``: whatever holds texts (``longform.data.given``), the fields are those of rows and tables. No more of
-        them are in memory at a time than are sorted by length together.
+        them are in memory at a time than are sorted by length together, or than ``batch_size``.
         """
+        if batch_size is not None:
+            options["window"] = batch_size
         total = 1 if is_one(texts) else len(texts) if isinstance(texts, Sized) else None
         outcomes = self.outcomes(usable_texts(texts, text_field=text_field, pair_field=pair_field), **options)
         every = list(tqdm(outcomes, total=total, desc=self.verb, unit="text", disable=not progress))

@@ -49,6 +49,11 @@ def _equal(lengths: Sequence[int]) -> list[list[int]]:
     return [[head for head, slots in enumerate(lengths) if slots == each] for each in dict.fromkeys(lengths)]
 
 
+def _single_tokens(projections: list[SequenceProjection], sinks: int) -> int:
+    """Tokens of the longest text whose slots are its tokens, in all heads; 0 with sinks, which would be slots twice."""
+    return 0 if sinks else min((projection.single_tokens for projection in projections), default=0)
+
+
 def _move(module: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
     if device is not None or dtype is not None:
         module.to(device=device, dtype=dtype)
@@ -158,7 +163,9 @@ class LinformerAttention(SelfAttention):
         )
         self._slots = lengths
         owns = options.sharing != "layerwise" and not self.covers_all
-        self.groups = nn.ModuleList(self.new_projection(heads) for heads in (self.head_groups if owns else ()))
+        own = [self.new_projection(heads) for heads in (self.head_groups if owns else ())]
+        self.groups = nn.ModuleList(own)
+        self.single_tokens = _single_tokens(own, self.sinks)
         if short_convolution:
             self.convolution = ShortConvolution(self.context_size, short_convolution, causal=causal, axes=axes)
         windowed = window is not None and not self.covers_all
@@ -295,9 +302,10 @@ class LinformerAttention(SelfAttention):
         """Whether every query sees every token of ``length`` exactly, so that there is no memory."""
         if self.covers_all:
             return True
-        if self.window is None or self.causal or output_attentions or torch.compiler.is_compiling():
+        if self.causal or output_attentions or torch.compiler.is_compiling():
             return False
-        return length <= 2 * self.window and not (self.training and in_process_group())
+        most = self.single_tokens if self.window is None else 2 * self.window
+        return length <= most and not (self.training and in_process_group())
 
     def _groups(self, shared: SequenceProjection | None) -> list[tuple[list[int], SequenceProjection]]:
         """Heads that have one k, and their projection. Raises ConfigurationError where ``shared`` is missing or too
@@ -314,10 +322,8 @@ class LinformerAttention(SelfAttention):
         return list(zip(self.head_groups, owned, strict=True))  # ty: ignore[invalid-explicit-return]  a list of modules
 
     def memories(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> list[tuple[list[int], Memory]]:
-        """Heads and what they attend to for hidden (B, n, D): with a window all tokens, which are in reach then, else
-        slots.
-        """
-        if self.window is None:
+        """Heads and what they attend to for hidden (B, n, D): all tokens where these are in reach, else slots."""
+        if not self.reaches_all(hidden.shape[1]):
             return self.slot_memories(hidden, mask, shared)
         keys, values = (x.transpose(1, 2) for x in self.keys_and_values(hidden, None, shared.rotation))
         return [(self._all_heads, Memory(keys, values, None if mask is None else mask[:, None], None))]
@@ -437,7 +443,7 @@ class LinformerAttention(SelfAttention):
             memory_bias=memory_bias,
             distance_bias=distance_bias,
             mask=mask,
-            slots_are_tokens=asked and projection.gives_tokens(key.shape[1]),
+            slots_are_tokens=asked and key.shape[1] <= projection.single_tokens,
             **options,
         )
 

@@ -13,7 +13,7 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.feed_forward import FeedForward
 from longform.layers.norm import InferenceNorm
 from longform.layers.self_attention import Shared
-from longform.layers.streaming import added, assembled, attention_in_parts, in_chunks, rows_of
+from longform.layers.streaming import added, assembled, attention_in_parts, in_chunks
 
 
 class Block(nn.Module):
@@ -54,7 +54,7 @@ class Block(nn.Module):
         ``in_place``: nobody needs ``hidden`` afterwards; the output of a long text is then in its memory.
         """
         source = self.attention_norm(hidden) if self.pre_norm else hidden
-        finish: Any = partial(in_chunks, self._after_attention, rows=rows_of(hidden))
+        finish: Any = partial(in_chunks, self._after_attention)
         parts = attention_in_parts(self.attention, source, mask, shared, hidden)
         if parts is None and isinstance(self.attention, LinformerAttention):
             context, _ = self.attention.context(source, mask, shared)

@@ -57,6 +57,7 @@ class SequenceProjection(nn.Module, ABC):
     """Shortens keys and values from n tokens to at most k slots."""
 
     learning_rate_multiplier: float = 1.0  # see longform.parameter_groups
+    single_tokens: int = 0  # of the longest text whose slots are its tokens themselves
 
     @abstractmethod
     def from_hidden(
@@ -74,10 +75,6 @@ class SequenceProjection(nn.Module, ABC):
     @abstractmethod
     def reset_parameters(self) -> None:
         """Draw new initial weights."""
-
-    def gives_tokens(self, length: int) -> bool:
-        """Whether the slots of texts of up to ``length`` tokens are these tokens themselves."""
-        return False
 
 
 class Learned(nn.Module, ABC):
@@ -168,7 +165,7 @@ class DenseProjection(SequenceProjection):
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Matrix(shape, **law)
         self.key_bias, self.value_bias = (nn.Parameter(torch.zeros(shape[:2])) if bias else None for _ in range(2))
-        if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see longform_lab/experiments/own_rates.py
+        if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see docs/concepts/projections.md
             self.learning_rate_multiplier = slots / (32 * max_length)
         self.reset_parameters()
 
@@ -236,6 +233,7 @@ class RunProjection(SequenceProjection):
         super().__init__()
         base = base_slot_size(max_length=max_length, slots=slots)
         self.slots, self.sizes = slots, (base,) if fixed else divisors(base)
+        self.single_tokens = slots if self.sizes[0] == 1 else 0
 
     @abstractmethod
     def pool(
@@ -245,10 +243,6 @@ class RunProjection(SequenceProjection):
 
         ``hidden`` (B, n, D): what they are made of.
         """
-
-    def gives_tokens(self, length: int) -> bool:
-        """Up to k where runs may be of one token."""
-        return self.sizes[0] == 1 and length <= self.slots
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
@@ -376,6 +370,7 @@ class ConvolutionProjection(RunProjection):
         super().__init__(slots=slots, max_length=max_length, fixed=True)
         taps = self.sizes[0]
         shape = (heads if sharing == "none" else 1, head_dim, taps)
+        self.single_tokens = 0  # not even where C is 1, which a tap scales
         self.key_projection = _Kernel(shape, frozen=frozen)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Kernel(shape, frozen=frozen)
@@ -389,10 +384,6 @@ class ConvolutionProjection(RunProjection):
     def reset_parameters(self) -> None:
         """Back to the mean."""
         _reset(self)
-
-    def gives_tokens(self, length: int) -> bool:
-        """Not even in runs of one, which a tap scales."""
-        return False
 
     def pool(
         self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor

@@ -51,11 +51,6 @@ def can_run_in_parts(module: nn.Module, given: Tensor) -> bool:
     return not is_seen_inside(module)
 
 
-def rows_of(hidden: Tensor) -> int:
-    """Tokens of hidden (B, n, D) at a time, in all documents together."""
-    return CPU_ROWS if hidden.device.type == "cpu" else DEVICE_ROWS
-
-
 def rows_of_each(batch: int) -> int:
     """Tokens at a time of each of ``batch`` documents on a CPU, at least 1."""
     return max(1, CPU_ROWS // batch)
@@ -71,10 +66,9 @@ def assembled(parts: Iterable[OutputPart], size: tuple[int, ...], out: Tensor | 
     return out
 
 
-def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor, *, rows: int) -> Tensor:
-    """function(x) for ``rows`` tokens at a time; x and the result are (B, n, D), ``function`` takes and gives (1, c,
-    D).
-    """
+def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """function(x) for some tokens at a time; x and the result are (B, n, D), ``function`` takes and gives (1, c, D)."""
+    rows = CPU_ROWS if x.device.type == "cpu" else DEVICE_ROWS
     flat, shape = x.reshape(1, -1, x.shape[-1]), x.shape
     length = flat.shape[1]
     if length <= rows:

@@ -32,6 +32,9 @@ class AttentionBody(Body):
     word: Annotated[Whole, Field(ge=0, le=MOST_TOKENS)] | None = Field(
         None, description="the number of the word that is looked at; null: the words alone"
     )
+    head: Annotated[Whole, Field(ge=0)] | None = Field(
+        None, description="the number of the attention head, in each layer; null: their mean"
+    )
 
 
 class Word(BaseModel):
@@ -42,12 +45,13 @@ class Word(BaseModel):
 
 
 class Attention(BaseModel):
-    """Shares that a word's tokens draw from others, mean of heads. A layer's ``weights`` and ``special`` sum to 1."""
+    """Shares that a word's tokens draw from others. A layer's ``weights`` and ``special`` sum to 1."""
 
     model: str
     words: list[Word]
     tokens: int = Field(description="that were read, special ones included")
     truncated: bool = Field(description="the text goes on after the last word")
+    heads: int = Field(description="that every layer has")
     near: tuple[int, int] | None = Field(description="the first and last word that it sees exactly; null: no window")
     weights: list[list[float]] | None = Field(description="of each layer, for each word")
     special: list[float] | None = Field(description="of each layer, for all special tokens together")
@@ -71,12 +75,14 @@ def attention_routes(service: Service) -> APIRouter:
         """The words of a text, and what one of them draws on in each layer; of Longforms whose attention has a map."""
         model = _with_map(service.engine)
         read = await service.read(len(body.inputs), lambda engine: read_words(engine, body.inputs))
-        found = near = None
+        found, near, heads = None, None, _heads(model)
         if body.word is not None:
             if body.word >= len(read.words):
                 raise Refusal("invalid", f"word: {body.word} of {len(read.words)} words that were read, the first is 0")
+            if body.head is not None and body.head >= heads:
+                raise Refusal("invalid", f"head: {body.head} of {heads} heads, the first is 0")
             at = np.flatnonzero(read.homes == body.word)
-            row = (TokenizedText(read.ids), lambda _: drawn(model, read, at))
+            row = (TokenizedText(read.ids), lambda _: drawn(model, read, at, body.head))
             near = _near(read, at, model.config.attention_window)
             (found,) = await service.results(request, Rows([row]))
         return answer(
@@ -85,6 +91,7 @@ def attention_routes(service: Service) -> APIRouter:
                 "words": [{"start": start, "end": end} for start, end in read.words],
                 "tokens": len(read.ids),
                 "truncated": read.truncated,
+                "heads": heads,
                 "near": near,
                 "weights": None if found is None else np.ascontiguousarray(found[:, :-1]),
                 "special": None if found is None else np.ascontiguousarray(found[:, -1]),
@@ -102,6 +109,10 @@ def _with_map(engine: Engine) -> LinformerPreTrainedModel:
     if model.config.projection in WITHOUT_MAP:
         raise Refusal("wrong_model", f'{engine.name} has the projection "{model.config.projection}", which has no map')
     return model
+
+
+def _heads(model: Any) -> int:
+    return min(layer.attention.num_heads for layer in model.base_model.encoder.layers)
 
 
 def read_words(engine: Engine, text: str) -> Read:
@@ -135,10 +146,11 @@ def _near(read: Read, at: np.ndarray, window: int | None) -> tuple[int, int] | N
     return int(homes.min()), int(homes.max())
 
 
-def drawn(model: LinformerPreTrainedModel, read: Read, at: np.ndarray) -> np.ndarray:
-    """Shares drawn by the tokens ``at``, their mean and that of heads: float32 (L, m + 1), special tokens last."""
+def drawn(model: LinformerPreTrainedModel, read: Read, at: np.ndarray, head: int | None) -> np.ndarray:
+    """Shares drawn by the tokens ``at``, their mean: float32 (L, m + 1), special tokens last; no ``head``: of all."""
     ids = torch.tensor([read.ids], device=model.device)
     maps = effective_maps(model, input_ids=ids, attention_mask=torch.ones_like(ids))
-    rows = torch.stack([each[0, :, at].float().mean(dim=(0, 1)) for each in maps]).cpu()
+    chosen = slice(None) if head is None else slice(head, head + 1)
+    rows = torch.stack([each[0, chosen, at].float().mean(dim=(0, 1)) for each in maps]).cpu()
     found = torch.zeros(len(rows), len(read.words) + 1)
     return found.index_add_(1, torch.from_numpy(read.homes), rows).numpy()

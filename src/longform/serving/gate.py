@@ -23,6 +23,7 @@ from longform.serving.worker import where
 log = logging.getLogger("longform.serving")
 EXCHANGE = "longform.exchange"  # in a request's scope
 OPEN = ("/", "/health", "/ping", "/ui")  # without a key: whether it is up, and a page that holds nothing
+AT_ROOT = {"embedding": "/embed", "classifier": "/predict", "reranker": "/rerank"}  # what POST / is, as in TEI
 
 
 class Gate:
@@ -84,6 +85,8 @@ class Gate:
             return refusal
         try:
             async with asyncio.timeout(self.service.settings.request_seconds):
+                if works and scope["path"] == "/":
+                    scope = {**scope, "path": AT_ROOT[self.service.engine.kind]}
                 await self.app(scope, receive, send)
         except Refusal as refusal:
             return refusal
@@ -101,12 +104,8 @@ class Gate:
 
     def _check(self, scope: Scope, exchange: "_Exchange") -> None:
         """Raise Refusal for a request that no route gets to see."""
-        headers, settings = Headers(scope=scope), self.service.settings
-        if settings.api_key is not None and scope["path"] not in OPEN and scope["method"] != "OPTIONS":
-            scheme, _, given = headers.get("authorization", "").partition(" ")
-            right = hmac.compare_digest(given.strip().encode("latin-1"), settings.api_key.encode())
-            if scheme.lower() != "bearer" or not right:
-                raise Refusal("unauthorized", "give the server's key: Authorization: Bearer KEY")
+        headers = Headers(scope=scope)
+        self._check_key(scope, headers)
         if scope["method"] != "POST":
             return
         if self.service.stopping:
@@ -119,6 +118,15 @@ class Gate:
         length = headers.get("content-length", "")
         if length.isdecimal():
             exchange.expect(int(length))
+
+    def _check_key(self, scope: Scope, headers: Headers) -> None:
+        key, computes = self.service.settings.api_key, (scope["method"], scope["path"]) == ("POST", "/")
+        if key is None or scope["method"] == "OPTIONS" or (scope["path"] in OPEN and not computes):
+            return
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode("latin-1"), key.encode())
+        if scheme.lower() != "bearer" or not right:
+            raise Refusal("unauthorized", "give the server's key: Authorization: Bearer KEY")
 
 
 class _Exchange:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
 from longform.serving.engine import Engine
-from longform.serving.errors import Body, NonEmpty, StrictRoute, Whole, answer, refusals
+from longform.serving.errors import Body, NonEmpty, Refusal, StrictRoute, Whole, answer, refusals
 from longform.serving.reading import Rows, id_rows, pooled_by, text_rows
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count, vectors_of
@@ -103,10 +103,20 @@ def openai_routes(service: Service) -> APIRouter:
     @router.get("/v1/models", responses={200: {"model": Models}, **refusals("openai", 503)})
     async def models() -> Response:
         """The model that is served."""
-        model = {"id": service.engine.name, "object": "model", "created": 0, "owned_by": "longform"}
-        return answer({"object": "list", "data": [model]})
+        return answer({"object": "list", "data": [_model(service.engine)]})
+
+    @router.get("/v1/models/{name:path}", responses={200: {"model": Model}, **refusals("openai", 404, 503)})
+    async def model(name: str) -> Response:
+        """The model that is served, by its name."""
+        if name != service.engine.name:
+            raise Refusal("not_found", f"there is one model here: {service.engine.name}")
+        return answer(_model(service.engine))
 
     return router
+
+
+def _model(engine: Engine) -> dict[str, Any]:
+    return {"id": engine.name, "object": "model", "created": 0, "owned_by": "longform"}
 
 
 def _rows(engine: Engine, service: Service, encoder: Encoder, given: Any) -> Rows:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from longform.choices import DTYPES, ON_LONG
 from longform.errors import ConfigurationError
+from longform.runs.settings import check_choices, check_device, check_least, check_positive
 
 MIB = 2**20
 
@@ -61,12 +62,10 @@ class ServingSettings:
     cors_origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.on_long not in ON_LONG:
-            raise ConfigurationError(f'on_long is "{self.on_long}"; it is one of {", ".join(ON_LONG)}')
-        if self.dtype not in DTYPES:
-            raise ConfigurationError(f'dtype is "{self.dtype}"; it is one of {", ".join(DTYPES)}')
+        check_choices(self)
         if not 0 <= self.port < 2**16:
             raise ConfigurationError(f"port is {self.port}; it is from 0 (any that is free) to 65535")
+        check_device(self.device)
         positive = (
             "batch_tokens",
             "workers",
@@ -80,11 +79,8 @@ class ServingSettings:
             "receive_seconds",
             "grace_seconds",
         )
-        for name in positive:
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it is more than 0")
-        if not self.batch_wait_ms >= 0:
-            raise ConfigurationError(f"batch_wait_ms is {self.batch_wait_ms}; it is 0 or more")
+        check_positive(self, "max_length", *positive)
+        check_least(self, batch_wait_ms=0)
         if self.api_key is not None:
             object.__setattr__(self, "api_key", _checked_key(self.api_key))
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from longform.choices import PAIR_KINDS, did_you_mean
 from longform.errors import ConfigurationError
-from longform.training.settings import TrainingSettings, check_between, check_least, check_positive
+from longform.runs.settings import check_between, check_least, check_positive
+from longform.training.settings import TrainingSettings
 
 DEFAULT_STEPS = 200
 

@@ -40,9 +40,9 @@ def load_preset(name: str | Path) -> Preset:
 
     Raises ConfigurationError for an unknown name, part or field, and for values that cannot be.
     """
+    given = _parts(name)
     from longform.models.configuration_linformer import LinformerConfig  # not above: --help reads descriptions alone
 
-    given = _parts(name)
     model = _mapping(name, "model", given.get("model"))
     _check_names(name, "model", model, LinformerConfig.__annotations__)
     return Preset(

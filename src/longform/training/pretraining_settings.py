@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from longform.choices import PACKINGS
 from longform.errors import ConfigurationError
-from longform.training.settings import ShareableSettings, check_between, check_least, check_positive, one_of
+from longform.runs.settings import check_between, check_least, check_positive
+from longform.training.settings import ShareableSettings, one_of
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
-"""Settings of distillation and fine-tuning, with units, checked when made; and the checks of all settings."""
+"""Settings of distillation and fine-tuning, with units, checked when made."""
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from longform.choices import DTYPES, POOLINGS, SCHEDULES, did_you_mean
+from longform.choices import DTYPES, POOLINGS, SCHEDULES
 from longform.errors import ConfigurationError
-from longform.runs.settings import Settings
+from longform.runs.settings import Settings, check_between, check_choices, check_device, check_least, check_positive
 
 if TYPE_CHECKING:
     import torch
@@ -20,44 +20,6 @@ SHORT, LONG = 512, 4096  # tokens: bounds of the length of crops that is taken w
 def one_of(choices: Iterable[str], default: str | None) -> Any:
     """A field of a settings dataclass that has one of ``choices``, which the command line shows too."""
     return field(default=default, metadata={"choices": tuple(choices)})
-
-
-def check_positive(settings: Any, *names: str) -> None:
-    """Raise ConfigurationError unless each is None or a finite number of more than 0."""
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and not 0 < value < math.inf:
-            raise ConfigurationError(f"{name}={value} must be more than 0, and finite")
-
-
-def check_least(settings: Any, **lowest: float) -> None:
-    """Raise ConfigurationError unless each (of a list its smallest) is None or at least so much."""
-    for name, low in lowest.items():
-        value = getattr(settings, name)
-        smallest = min(value) if isinstance(value, list) else value
-        if smallest is not None and smallest < low:
-            raise ConfigurationError(f"{name}={value} must be at least {low}")
-
-
-def check_between(settings: Any, low: float, high: float, *names: str) -> None:
-    """Raise ConfigurationError unless each is from ``low`` to ``high``."""
-    for name in names:
-        value = getattr(settings, name)
-        if not low <= value <= high:
-            raise ConfigurationError(f"{name}={value} must be between {low} and {high}")
-
-
-def check_choices(settings: Any, **choices: Iterable[str]) -> None:
-    """Raise ConfigurationError unless each is None where that is its default, or one of its choices.
-
-    ``choices``: of fields that are not made by ``one_of``.
-    """
-    declared = {each.name: each.metadata["choices"] for each in fields(settings) if "choices" in each.metadata}
-    for name, allowed in {**declared, **choices}.items():
-        value = getattr(settings, name)
-        if value not in allowed and not (value is None and getattr(type(settings), name, "") is None):
-            near = did_you_mean(value, list(allowed))
-            raise ConfigurationError(f'{name}="{value}"; it is one of {", ".join(allowed)}{near}')
 
 
 @dataclass(frozen=True)
@@ -111,6 +73,7 @@ class TrainingSettings(Settings):
         check_between(self, 0, 1, "warmup", "weight_decay")
         check_between(self, 0, 2**32 - 1, "seed")
         check_choices(self)
+        check_device(self.device)
 
 
 @dataclass(frozen=True)

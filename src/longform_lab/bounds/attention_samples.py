@@ -65,14 +65,12 @@ def texts_of_length(tokenizer: Any, documents: Iterable[Document | str], *, leng
     )
 
 
-def spread(count: int, wanted: int | None) -> list[int]:
-    """``wanted`` of the numbers 0 to ``count`` - 1, from the first to the last, evenly; None: all."""
-    return np.linspace(0, count - 1, min(wanted or count, count)).round().astype(int).tolist()
+def spread(count: int, wanted: int) -> list[int]:
+    """``wanted`` of the numbers 0 to ``count`` - 1, from the first to the last, evenly; all where there are no more."""
+    return np.linspace(0, count - 1, min(wanted, count)).round().astype(int).tolist()
 
 
-def captured_samples(
-    model: Any, ids: Tensor, *, layers: Sequence[int], head_count: int | None
-) -> list[AttentionSample]:
+def captured_samples(model: Any, ids: Tensor, *, layers: Sequence[int], head_count: int) -> list[AttentionSample]:
     """Logits and values of ``layers`` (0 is the first) on texts ids (T, n), one text in the model at a time.
 
     All of them are in memory together: T h n² numbers a layer. Raises ConfigurationError for a model that computes

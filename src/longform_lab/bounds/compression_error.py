@@ -39,9 +39,9 @@ class Errors(NamedTuple):
 class ErrorRow:
     """One method at one k in one layer (0 the first), on texts that nothing was fitted to.
 
-    ``fitted_to``: "map" or "output", None where nothing is fitted. The errors are means over texts and heads, with
-    the lowest and highest; ``seen_*`` are the means on the texts that it was fitted to; ``above_best``: the smallest
-    difference of a map's error to that of the SVD of the same map.
+    ``fitted_to``: "map" or "output", None where nothing is fitted. The errors are means over texts and heads;
+    ``seen_*`` are those on the texts that it was fitted to; ``above_best``: the smallest difference of a map's error
+    to that of the SVD of the same map.
     """
 
     method: str
@@ -50,11 +50,7 @@ class ErrorRow:
     length: int
     k: int
     map_error: float
-    map_lowest: float
-    map_highest: float
     output_error: float
-    output_lowest: float
-    output_highest: float
     seen_map_error: float | None
     seen_output_error: float | None
     above_best: float
@@ -147,11 +143,7 @@ def _row(
         length=sample.logits.shape[-1],
         k=k,
         map_error=float(of_map.mean()),
-        map_lowest=float(of_map.min()),
-        map_highest=float(of_map.max()),
         output_error=float(of_output.mean()),
-        output_lowest=float(of_output.min()),
-        output_highest=float(of_output.max()),
         seen_map_error=None if seen is None else float(seen.of_map.mean()),
         seen_output_error=None if seen is None else float(seen.of_output.mean()),
         above_best=float((of_map - best.of_map).min()),

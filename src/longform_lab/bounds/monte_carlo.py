@@ -4,10 +4,9 @@ A trial is one R (k, n), independent N(0, 1/k), tried on every map of a sample. 
 Axes: T texts, h heads, n tokens, r some rows, d head dimension, k slots.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import mean, stdev
+from statistics import mean
 
 import torch
 from torch import Tensor
@@ -35,8 +34,8 @@ EVENTS: dict[str, Callable[[int, int], int] | None] = {
 class Cell:
     """One event at one source of maps, n, d, k and ε.
 
-    ``failure``: its share over ``trials`` projections and all maps of the sample; ``deviation``: the standard error of
-    that share over trials; ``bound``: the theorem's, None where there is none.
+    ``failure``: its share over ``trials`` projections and all maps of the sample; ``bound``: the theorem's, None where
+    there is none.
     """
 
     source: str
@@ -47,7 +46,6 @@ class Cell:
     epsilon: float
     trials: int
     failure: float
-    deviation: float
     bound: float | None
 
     @property
@@ -83,10 +81,7 @@ def failure_cells(
         for (event, epsilon), shares in rates.items():
             pairs = EVENTS[event]
             bound = None if pairs is None else failure_bound(k, epsilon, events=pairs(length, head_size))
-            deviation = stdev(shares) / math.sqrt(trials)
-            cells.append(
-                Cell(sample.name, event, length, head_size, k, epsilon, trials, mean(shares), deviation, bound)
-            )
+            cells.append(Cell(sample.name, event, length, head_size, k, epsilon, trials, mean(shares), bound))
         advance()
     return cells
 

@@ -1,4 +1,4 @@
-"""Pictures of ``longform bound``: the theorems' k against n, how often random projections fail, error against k.
+"""Pictures of ``longform bound``: how often random projections fail, and error against k.
 
 P is an attention map, p a row of it, V its values, w a column of them, R a random projection (k, n), d the head
 dimension; ε and δ as in the paper. A projection fails where an error is above ε.
@@ -12,8 +12,7 @@ from longform_lab.bounds.attention_samples import spread
 from longform_lab.bounds.compression_error import BEST, ErrorRow
 from longform_lab.bounds.monte_carlo import Cell
 from longform_lab.bounds.results import ROUNDING, BoundResult
-from longform_lab.bounds.theorems import smallest_useful_length, theorem_1, theorem_2
-from longform_lab.pictures import colours, finish, literal, number_ticks, picture
+from longform_lab.pictures import colours, literal, number_ticks, picture
 
 PLOTS = "plots"
 LOG = {"xscale": "log", "yscale": "log"}
@@ -22,11 +21,6 @@ PROVED = {  # events of monte_carlo.EVENTS whose bound follows from the lemma, a
     "row": "one row, one column",
     "map": "any of n rows, one column\n(Theorem 1)",
     "all": "any of n rows, any of d columns\n(Theorem 2's union)",
-}
-PRINTED = {  # other forms, as the paper's theorems and proofs have them
-    "vector": "one row, d columns, with RᵀR\n(Theorem 2 before E and F)",
-    "construction": "one row, d columns,\nE = δR, F = exp(-δ)R (Theorem 2)",
-    "literal": "‖P RᵀR w - P w‖ > ε ‖P w‖\n(Theorem 1 as printed)",
 }
 STYLES = {
     BEST: ("black", "o", "-"),
@@ -38,43 +32,23 @@ STYLES = {
 }
 
 
-def draw_bound(result: BoundResult, output: Path) -> dict[str, Path]:
-    """Draw the pictures of ``result`` into ``output``/plots; gives their files by what they show."""
-    paths = {"k against n": output / PLOTS / "k.png"}
-    epsilons = sorted({row.epsilon for row in result.guarantees})
-    plot_k(epsilons, result.guarantees[0].head_size, paths["k against n"])
+def draw_bound(result: BoundResult, output: Path) -> tuple[list[tuple[str, str]], tuple[str, str] | None]:
+    """Draw the pictures of ``result`` into ``output``/plots.
+
+    Returns the files of failures, one for each n, and of the error against k, each with what one sees on it.
+    """
+    failures = []
     verdict = "" if result.broken() else ": all are below the proved bound"
     for length in sorted({cell.length for cell in result.cells}):
         cells = [cell for cell in result.cells if cell.length == length]
-        for shown, name, events, title in (
-            ("failures", "failures", PROVED, f"Failures of random projections, n = {length}{verdict}"),
-            ("the printed forms", "printed", PRINTED, f"What the theorems' text adds to the lemma, n = {length}"),
-        ):
-            path = paths[f"{shown} at n = {length}"] = output / PLOTS / f"{name}-{length}.png"
-            plot_failures(cells, events, title, path)
-    if result.errors:
-        paths["error against k"] = output / PLOTS / "error.png"
-        plot_errors(result, paths["error against k"])
-    return paths
-
-
-def plot_k(epsilons: Sequence[float], head_size: int, path: Path) -> None:
-    """k of both theorems against n; grey where k >= n, so that nothing is shortened."""
-    lengths = [2**power for power in range(5, 18)]
-    with picture(path, 7.2, 4.8) as axes:
-        axes.fill_between(lengths, lengths, 10 * lengths[-1], color="0.5", alpha=0.15, linewidth=0)
-        axes.plot(lengths, lengths, color="0.4", linewidth=1)
-        axes.text(40, 3e4, "k ≥ n: nothing is shortened", color="0.3", fontsize=9)
-        for epsilon, colour in zip(epsilons, colours(len(epsilons)), strict=True):
-            first = [theorem_1(length, epsilon).k for length in lengths]
-            second = [theorem_2(length, head_size, epsilon).k for length in lengths]
-            useful = smallest_useful_length(epsilon)
-            axes.plot(lengths, first, color=colour, label=f"ε = {epsilon}: below n from n = {useful:,}")
-            axes.plot(lengths, second, color=colour, linestyle="--", linewidth=1)
-        axes.plot([], [], color="0.3", linestyle="--", linewidth=1, label=f"dashed: Theorem 2, d = {head_size}")
-        title = "k = 5 ln(n) / (ε² - ε³): what Theorem 1 asks for"
-        limits = {"xlim": (lengths[0], lengths[-1]), "ylim": (30, lengths[-1])}
-        finish(axes, title, "n (tokens)", "k (slots)", legend={"loc": "lower right"}, **LOG, **limits)
+        failures.append((f"{PLOTS}/failures-{length}.png", f"failures at n = {length}"))
+        title = f"Failures of random projections, n = {length}{verdict}"
+        plot_failures(cells, PROVED, title, output / failures[-1][0])
+    if not result.errors:
+        return failures, None
+    error = (f"{PLOTS}/error.png", "error against k, of the map above, of the output below")
+    plot_errors(result, output / error[0])
+    return failures, error
 
 
 def plot_failures(cells: Sequence[Cell], events: dict[str, str], title: str, path: Path) -> None:

@@ -1,45 +1,47 @@
-"""``report.html`` of ``longform bound``: one file, pictures inside."""
+"""The report of ``longform bound``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from longform.runs.page import Heading, Table
+from longform.runs.page import Table
 from longform_lab.bounds.compression_error import BEST, ErrorRow
 from longform_lab.bounds.monte_carlo import EVENTS, Cell
-from longform_lab.bounds.plots import STYLES
+from longform_lab.bounds.plots import STYLES, draw_bound
 from longform_lab.bounds.results import BoundResult
 from longform_lab.bounds.settings import BoundSettings
 from longform_lab.bounds.theorems import smallest_useful_length
-from longform_lab.page import Block, Picture, write_page
+from longform_lab.report import Report, Section, listed, write_report
 
+LEAD = [
+    "Random projections R (k × n, independent N(0, 1/k)) keep inner products: |x RᵀR y - x y| ≤ ε ‖x‖ ‖y‖ but "
+    "for a probability of 2 exp(-(ε² - ε³)k/4). Theorem 1 puts P RᵀR in the place of P and takes the union over n "
+    "rows; Theorem 2 looks for E and F inside the softmax. Natural logarithms, the paper's constants. ε² - ε³ is "
+    "largest at ε = 2/3, so that a coarser ε asks for more slots again, and k is never below 33.75 ln(n)."
+]
 SAID = {
-    "row": "one row of P, one column of V, with RᵀR",
+    "row": "one row, one column",
     "map": "any of n rows, one column (Theorem 1)",
     "all": "any of n rows, any of d columns (Theorem 2's union)",
-    "vector": "one row, all columns of V together, with RᵀR",
+    "vector": "one row, the d columns together",
     "construction": "the same with softmax, E = δR and F = exp(-δ)R (Theorem 2 as constructed)",
     "literal": "Theorem 1 as printed, relative to ‖P w‖",
 }
 
 
-def write_bound_report(
-    result: BoundResult, settings: BoundSettings, facts: Mapping[str, Any], drawn: Mapping[str, Path], output: Path
-) -> None:
-    """Write ``report.html`` into ``output``; ``drawn``: the pictures, by what they show."""
-    pictures = {said: Picture.read(path, said) for said, path in drawn.items()}
-    blocks = [*_promises(result, settings), pictures.pop("k against n"), *_trials(result)]
-    error = pictures.pop("error against k", None)
-    blocks += pictures.values()
+def report_bounds(result: BoundResult, settings: BoundSettings, facts: Mapping[str, Any], output: Path) -> None:
+    """Draw the pictures and write the report into ``output``."""
+    failures, error = draw_bound(result, output)
+    sections = [_promises(result, settings), _trials(result, failures)]
     if error is not None:
-        blocks += [Heading("Error against k"), _errors_lead(result, settings), error, *_errors_tables(result)]
-    chosen = ", ".join(f"{name} {value}" for name, value in {**asdict(settings), **facts}.items())
-    title = "What do the theorems promise, and what happens?"
-    write_page(output / "report.html", title, blocks, foot=f"Settings and machine: {chosen}.")
+        sections.append(Section("Error against k", pictures=[error], text=[_errors_lead(result, settings)]))
+        sections += _errors_tables(result)
+    foot = f"Settings and machine: {listed({**asdict(settings), **facts})}."
+    write_report(output, Report("What do the theorems promise, and what happens?", LEAD, sections, foot=foot))
 
 
-def _promises(result: BoundResult, settings: BoundSettings) -> list[Block]:
+def _promises(result: BoundResult, settings: BoundSettings) -> Section:
     useful = "; ".join(f"ε = {e}: n ≥ {smallest_useful_length(e):,}" for e in settings.epsilon)
     rows = [
         [
@@ -53,18 +55,11 @@ def _promises(result: BoundResult, settings: BoundSettings) -> list[Block]:
         ]
         for row in result.guarantees
     ]
-    return [
-        "Random projections R (k × n, independent N(0, 1/k)) keep inner products: |x RᵀR y - x y| ≤ ε ‖x‖ ‖y‖ but "
-        "for a probability of 2 exp(-(ε² - ε³)k/4). Theorem 1 puts P RᵀR in the place of P and takes the union over n "
-        "rows; Theorem 2 looks for E and F inside the softmax. Natural logarithms, the paper's constants. ε² - ε³ is "
-        "largest at ε = 2/3, so that a coarser ε asks for more slots again, and k is never below 33.75 ln(n).",
-        Heading("k"),
-        Table(["form", "is it vacuous?", "n", "d", "ε", "k", "bound on failing"], rows, 2),
-        f"Theorem 1 has k below n and a bound below 1 from: {useful}.",
-    ]
+    table = Table(["form", "is it vacuous?", "n", "d", "ε", "k", "bound on failing"], rows, 2)
+    return Section("k", table, text=[f"Theorem 1 has k below n and a bound below 1 from: {useful}."])
 
 
-def _trials(result: BoundResult) -> list[Block]:
+def _trials(result: BoundResult, failures: Sequence[tuple[str, str]]) -> Section:
     proved, printed = result.judged(), result.judged(("construction",))
     sources = dict.fromkeys(cell.source for cell in result.cells)
     heads = [
@@ -75,8 +70,7 @@ def _trials(result: BoundResult) -> list[Block]:
         "highest share / bound",
         "highest share that fails",
     ]
-    return [
-        Heading("Trials"),
+    said = [
         f"{len(proved) - len(result.broken()):,} of {len(proved):,} cells (maps × n × k × ε × event) "
         "with a bound below 1 keep it, for what the lemma proves: rows, maps, all, and rows of all columns together. "
         f"Theorem 2's construction as printed keeps it in {len(printed) - len(result.broken(('construction',))):,} of "
@@ -87,8 +81,9 @@ def _trials(result: BoundResult) -> list[Block]:
         "“random”: logits and values N(0, 1). “aligned”: single rows of P, which all columns of the values are "
         "too, and no pair of vectors is harder. Layers: attention of the model. A share of 0 is drawn at the "
         "bottom.",
-        Table(heads, [_event_row(event, source, result.cells) for event in EVENTS for source in sources], 2),
     ]
+    rows = [_event_row(event, source, result.cells) for event in EVENTS for source in sources]
+    return Section("Trials", Table(heads, rows, 2), failures, said)
 
 
 def _event_row(event: str, source: str, cells: list[Cell]) -> list[str]:
@@ -117,7 +112,7 @@ def _errors_lead(result: BoundResult, settings: BoundSettings) -> str:
     )
 
 
-def _errors_tables(result: BoundResult) -> Iterator[Block]:
+def _errors_tables(result: BoundResult) -> Iterator[Section]:
     ks = sorted({row.k for row in result.errors})
     for error in ("map", "output"):
         rows = []
@@ -129,8 +124,8 @@ def _errors_tables(result: BoundResult) -> Iterator[Block]:
                     if (row.layer, row.method) == (layer, method) and row.fitted_to in (None, error)
                 }
                 rows.append([f"layer {layer + 1}", method, *(_error_cell(found[k], error) for k in ks)])
-        yield Heading(f"Error of the {error} (on the texts fitted to)", 3)
-        yield Table(["", "method", *(f"k = {k}" for k in ks)], rows, 2)
+        table = Table(["", "method", *(f"k = {k}" for k in ks)], rows, 2)
+        yield Section(f"Error of the {error} (on the texts fitted to)", table)
 
 
 def _error_cell(row: ErrorRow, error: str) -> str:

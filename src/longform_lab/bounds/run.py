@@ -31,8 +31,7 @@ from longform_lab.bounds.attention_samples import (
 )
 from longform_lab.bounds.compression_error import ErrorRow, compression_rows, decomposed
 from longform_lab.bounds.monte_carlo import Cell, failure_cells
-from longform_lab.bounds.plots import draw_bound
-from longform_lab.bounds.report import write_bound_report
+from longform_lab.bounds.report import report_bounds
 from longform_lab.bounds.results import BoundResult, read_part, write_part, write_records
 from longform_lab.bounds.settings import BoundSettings
 from longform_lab.bounds.theorems import Guarantee, guarantees, theorem_1, theorem_2
@@ -115,7 +114,7 @@ def _run(subject: BoundSubject | None, settings: BoundSettings, output: Path, pr
     errors = [] if subject is None else _errors(subject, settings, output, progress)
     result = BoundResult(model, texts, all_guarantees(settings, head_size), cells, errors)
     write_records(result, {"settings": asdict(settings), **facts}, output)
-    write_bound_report(result, settings, facts, draw_bound(result, output), output)
+    report_bounds(result, settings, facts, output)
     return result
 
 
@@ -191,7 +190,7 @@ def _errors(subject: BoundSubject, settings: BoundSettings, output: Path, progre
     if missing:
         ids = subject.ids(length, count)
         heads = subject.opened.model.config.num_attention_heads
-        size = 4 * count * min(heads, settings.head_count or heads) * length**2
+        size = 4 * count * min(heads, settings.head_count) * length**2
         behind = sorted({layer for layer, _ in missing})
         at_once = max(1, TOGETHER // size)
         with tqdm(total=len(missing), desc="error against k", unit="k", disable=not progress) as bar:

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 
 from longform.errors import ConfigurationError
-from longform.training.settings import check_least, check_positive
+from longform.runs.settings import check_least, check_positive
 from longform_lab.bounds.theorems import decay
+
+EVERY = 10_000  # layers or heads: as many as there are
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class BoundSettings:
         trial_texts: texts on whose maps they are tried
         trial_slots: k of the trials; a list, the theorems' k come on top
         projected_length: k of the error; a list, none above the largest length
-        layer_count: layers looked at, spread from the first to the last; null: all
-        head_count: heads of each layer looked at, spread from the first to the last; null: all
+        layer_count: layers looked at, spread from the first to the last, or all
+        head_count: heads of each layer looked at, spread from the first to the last, or all
         fit_texts: texts on which E and F and the convolution are fitted
         held_out_texts: other texts, on which every error is measured
         fit_steps: steps of gradient descent, one text each
@@ -38,8 +40,8 @@ class BoundSettings:
     trial_texts: int = 1
     trial_slots: list[int] = field(default_factory=lambda: [16, 64, 256, 1024, 2048])
     projected_length: list[int] = field(default_factory=lambda: [16, 32, 64, 128, 256])
-    layer_count: int | None = 3
-    head_count: int | None = 3
+    layer_count: int = 3
+    head_count: int = 3
     fit_texts: int = 16
     held_out_texts: int = 4
     fit_steps: int = 80
@@ -83,17 +85,10 @@ SCALES = {
         trials=1000,
         trial_texts=8,
         trial_slots=[16, 32, 64, 128, 256, 512, 1024, 2048, 4096],
-        layer_count=None,
-        head_count=None,
+        layer_count=EVERY,
+        head_count=EVERY,
         fit_texts=128,
         held_out_texts=32,
         fit_steps=3000,
     ),
 }
-
-
-def scale_settings(name: str) -> BoundSettings:
-    """The settings of a scale. Raises ConfigurationError for one that there is not."""
-    if name not in SCALES:
-        raise ConfigurationError(f'scale is "{name}"; there are {" and ".join(SCALES)}')
-    return SCALES[name]

@@ -18,7 +18,7 @@ COMPETITORS = (
     "ours-window", "ours-linear", "ours-linear-key-value", "ours-linear-headwise", "ours-linear-none", "ours-mean",
     "ours-convolution", "ours-convolution-key-value", "ours-convolution-layerwise", "ours-convolution-none",
     "weights-first", "sdpa", "bert-sdpa", "unfused", "lucidrains", "lucidrains-share-kv", "tatp22", "longformer",
-    "bigbird", "nystromformer", "modernbert",
+    "bigbird", "nystromformer", "modernbert", "reformer", "performer", "recurrent",
 )  # fmt: skip
 
 
@@ -79,18 +79,6 @@ def parser() -> Any:
         help="seconds for all passes of one competitor in "
         "one cell: fewer rounds are run, or none, to keep it; 0: the preset's",
     )
-    made.add_argument(
-        "--memory",
-        type=bool | None,
-        default=None,
-        help="measure peak memory (a pass in another process); null: the preset's",
-    )
-    made.add_argument(
-        "--floors",
-        **one_of(("all", "none", *FAMILIES), null=True),
-        default=None,
-        help="whose floors are timed; null: the preset's",
-    )
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
     made.add_argument("--device", **one_of(("auto", "cpu", "cuda")), default="auto", help="auto: the first GPU, if any")
     made.add_argument(
@@ -136,15 +124,16 @@ def run(settings: Any) -> None:
         with sole_output(settings.output, folder=True) as output:
             _measure_documents(settings, output)
         return
+    from longform.inference.loading import pick_device
     from longform_lab.speed.cell_run import Effort
     from longform_lab.speed.competitors import chosen_competitors
     from longform_lab.speed.presets import chosen_stages
-    from longform_lab.speed.selection import cells_of, chosen_device, chosen_threads
+    from longform_lab.speed.selection import cells_of, chosen_threads
 
     names = ("lengths", "sizes", "dtypes", "modes", "passes", "batches", "batch_tokens", "slots", "competitors")
     what = {name: getattr(settings, name) for name in names}
-    how = {name: getattr(settings, name) for name in ("cell_seconds", "memory", "floors")}
-    device, threads = chosen_device(settings.device), chosen_threads(settings.threads)
+    how = {"cell_seconds": settings.cell_seconds}
+    device, threads = pick_device(settings.device).type, chosen_threads(settings.threads)
     stages = []
     for selection in chosen_stages(settings.preset, what, how):
         effort = Effort(settings.repeats, selection.cell_seconds, selection.memory, selection.floors)
@@ -155,7 +144,7 @@ def run(settings: Any) -> None:
         check_output(settings.records)
     with sole_output(settings.output, folder=True) as output:
         _measure(stages, settings, output)
-    print(f"saved  {output} (report.html, tables.md, pictures, records.jsonl)")
+    print(f"saved  {output} (report.html, table.md, pictures, records.jsonl)")
     print_next(f"open {output}/report.html")
 
 
@@ -192,7 +181,7 @@ def _measure_documents(settings: Any, output: Path) -> None:
 def _measure(stages: Any, settings: Any, output: Path) -> None:
     from longform_lab.speed.competitors import chosen_competitors
     from longform_lab.speed.grid import key_of, open_grid, run_grid, set_aside
-    from longform_lab.speed.report import write_report
+    from longform_lab.speed.report import report_benchmark
 
     open_grid(output)
     if settings.restart and (aside := set_aside(output)):
@@ -202,4 +191,4 @@ def _measure(stages: Any, settings: Any, output: Path) -> None:
     for cells, competitors, effort in stages:
         rows = run_grid(cells, competitors, effort, output=output, also=settings.records)
         records |= {key_of(row.settings): row for row in rows}
-        write_report(list(records.values()), shown, output, {"at most": f"{settings.repeats} rounds"})
+        report_benchmark(list(records.values()), shown, output, {"at most": f"{settings.repeats} rounds"})

@@ -1,21 +1,12 @@
 """The command ``longform bound [MODEL]``: the k that the paper's Theorems 1 and 2 ask for, beside measured errors."""
 
 import argparse
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from longform.choices import SCALES
-from longform.cli.arguments import (
-    add_device,
-    command,
-    command_parser,
-    field_helps,
-    one_of,
-    option,
-    print_next,
-    print_table,
-)
+from longform.cli.arguments import add_device, add_settings, command, command_parser, one_of, print_next, print_table
 from longform.errors import ConfigurationError
 from longform_lab.commands.spectrum import eager_encoder
 
@@ -52,14 +43,7 @@ def parser() -> Any:
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
     add_device(made)
     made.add_argument("--scale", **one_of(SCALES), default="small", help="options below change it")
-    helps = field_helps(BoundSettings)
-    for field in fields(BoundSettings):
-        made.add_argument(
-            option(field.name),
-            type=_option_type(field.type) | None,
-            default=None,
-            help=f"{helps[field.name].replace('null: all', 'all: every one')}; not given: the scale's",
-        )
+    add_settings(made, BoundSettings, preset=True)
     return made
 
 
@@ -86,28 +70,14 @@ def run(settings: Any) -> None:
     print_next(f"open {settings.output}/report.html")
 
 
-def _option_type(field_type: Any) -> Any:
-    """The type of a field's option: a list may be one number, and None is "all", since null means "not given"."""
-    types = {list[int]: list[int] | int, list[float]: list[float] | float, int | None: int | Literal["all"]}
-    return types.get(field_type, field_type)
-
-
-def _field_value(given: Any, field_type: Any) -> Any:
-    """An option's value as its field takes it: a single number becomes a list where a list is wanted, "all" None."""
-    if given == "all":
-        return None
-    return [given] if field_type in (list[int], list[float]) and not isinstance(given, list) else given
-
-
 def _chosen(settings: Any) -> Any:
     """BoundSettings: the scale's, with the options that were given in their place."""
-    from dataclasses import replace
+    from longform_lab.bounds.settings import SCALES as SETTINGS
+    from longform_lab.bounds.settings import BoundSettings
 
-    from longform_lab.bounds.settings import BoundSettings, scale_settings
-
-    scale = scale_settings(settings.scale)
-    found = {field: getattr(settings, field.name) for field in fields(BoundSettings)}
-    given = {field.name: _field_value(value, field.type) for field, value in found.items() if value is not None}
+    scale = SETTINGS[settings.scale]
+    found = {field.name: getattr(settings, field.name) for field in fields(BoundSettings)}
+    given = {name: value for name, value in found.items() if value is not None}
     if given.get("length") and "projected_length" not in given:
         longest = max(given["length"])
         given["projected_length"] = [k for k in scale.projected_length if k <= longest] or [longest]

@@ -23,7 +23,7 @@ ARCHITECTURES = (
 TIMES = (
     "On one CPU core all of them took 35 minutes on 1,614 contracts (text, --scale small --length 512 --steps 300) and "
     "10 minutes on digits, and listops at --scale paper 1.3 hours for Linformer and 2.5 for full attention. listops at "
-    "--scale small, cifar10, and text at its 1,024 tokens and 400 steps: not timed."
+    "--scale small, and text at its 1,024 tokens and 400 steps: not timed."
 )
 
 
@@ -39,15 +39,15 @@ def parser() -> Any:
     )
     made.add_argument(
         "--task",
-        **one_of(("text", "listops", "digits", "cifar10")),
+        **one_of(("text", "listops", "digits")),
         default="text",
-        help="digits: scikit-learn's; cifar10: grey-scale",
+        help="digits: scikit-learn's",
     )
     made.add_argument(
         "--data",
         type=str | None,
         default=None,
-        help="text: .parquet, .jsonl or .csv file, or hf:NAME[:CONFIG]:SPLIT; cifar10: folder of the binary version",
+        help="text: .parquet, .jsonl or .csv file, or hf:NAME[:CONFIG]:SPLIT",
     )
     made.add_argument("--text-field", default="text", help="field with the text")
     made.add_argument("--label-field", default="label", help="field with the label")
@@ -79,13 +79,6 @@ def parser() -> Any:
         help="how Linformer's E begins: block_mean (means of k blocks), as null does, or normal (N(0, "
         "1/k), the paper's)",
     )
-    made.add_argument(
-        "--test-texts",
-        type=int | None,
-        default=None,
-        help="listops: texts to test on; the first ones are the same whatever their number is; null: the scale's",
-    )
-    made.add_argument("--patch", type=int, default=0, help="images: pixels of a patch's side; 0: a token a pixel")
     made.add_argument("--steps", type=int | None, default=None, help="optimiser steps; null: the scale's")
     made.add_argument("--batch-size", type=int | None, default=None, help="texts of a step; null: the scale's")
     made.add_argument("--learning-rate", type=float | None, default=None, help="highest rate; null: the scale's")
@@ -107,7 +100,7 @@ def run(settings: Any) -> None:
 
     names = (
         "data", "text_field", "label_field", "pair_field", "vocabulary", "length", "pooling", "projection_init",
-        "test_texts", "patch", "seed", "steps", "batch_size", "learning_rate", "dtype",
+        "seed", "steps", "batch_size", "learning_rate", "dtype",
     )  # fmt: skip
     output = check_output(settings.output, inputs=(settings.data,), folder=True)
     check_begun(output, IDENTITY, what="comparison")

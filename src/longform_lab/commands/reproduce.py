@@ -47,17 +47,16 @@ def parser() -> Any:
         type=str,
         nargs="+",
         default=[],
-        help="figures 1 and 3: text, .jsonl "
-        "or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT to measure or train on; table2: to heal "
-        "converted models on before fine-tuning",
+        help="figures 1 and 3: text, .jsonl or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT to measure or train on; "
+        "table2: to heal converted models on before fine-tuning",
     )
     made.add_argument("--text-field", type=str | None, default=None, help="field with the text; null: text")
     made.add_argument(
         "--data",
         type=str | None,
         default=None,
-        help="table2: folder with sst2_train, sst2_dev, "
-        "imdb_train, qnli_part, mrpc_train, rte_train (.parquet, .jsonl or .csv), or hf",
+        help="table2: folder with sst2_train, sst2_dev, imdb_train, qnli_part, mrpc_train, rte_train (.parquet, .jsonl "
+        "or .csv), or hf",
     )
     made.add_argument(
         "--seeds",
@@ -66,13 +65,12 @@ def parser() -> Any:
         default=[],
         help="figure 3, table2: all models of the first seed come first; null: 0 1, and 0 1 2 for table2",
     )
-    made.add_argument("--steps", type=int | None, default=None, help="figure 3: optimiser steps; null: the preset's")
     made.add_argument(
         "--from-twin",
         type=int | None,
         default=None,
-        help="figure 3: optimiser steps that full "
-        "attention learns first; all models go on with its weights; null: all begin anew",
+        help="figure 3: optimiser steps that full attention learns first; all models go on with its weights; null: all "
+        "begin anew",
     )
     made.add_argument(
         "--preset",
@@ -85,27 +83,18 @@ def parser() -> Any:
         type=str,
         nargs="+",
         default=[],
-        help="figure 3: more models: window, "
-        "convolution, mean; in figure3d at each of its n, else at its first, with k = n / 4",
+        help="figure 3: more models: window, convolution, mean; in figure3d at each of its n, else at its first, with "
+        "k = n / 4",
     )
     made.add_argument(
         "--shared",
         type=Path | None,
         default=None,
-        help="figure 3: folder for tokens and trainings that "
-        "several figures use; several processes may train in it; null: inside the output",
-    )
-    made.add_argument(
-        "--keep-models", type=bool, default=False, help="figure 3: keep the weights of what this call trains"
+        help="figure 3: folder for tokens and trainings that several figures use; several processes may train in it; "
+        "null: inside the output",
     )
     made.add_argument(
         "--tasks", type=str, nargs="+", default=[], help="table2: some of SST-2 IMDB QNLI MRPC RTE; null: all"
-    )
-    made.add_argument(
-        "--fit-length",
-        type=bool,
-        default=False,
-        help="table2: resize E and F of pure Linformers to the length that a task's texts are cut to, in place of 512",
     )
     made.add_argument(
         "--models", type=str, nargs="+", default=[], help="table2: original, window, linear-K-SHARING; null: all"
@@ -121,22 +110,9 @@ def parser() -> Any:
         type=int,
         nargs="+",
         default=[],
-        help="tables 1 and 3, figures 1 and 2: tokens of a "
-        "text; table2: what texts are cut to; for figure1 and table2 one length; none: the scale's, and "
-        "512 for figure1",
+        help="tables 1 and 3, figures 1 and 2: tokens of a text; table2: what texts are cut to; for figure1 and table2 "
+        "one length; none: the scale's, and 512 for figure1",
     )
-    made.add_argument(
-        "--sizes",
-        type=str,
-        nargs="+",
-        default=[],
-        help="tables 1 and 3, figure2: minilm (6 layers x 384) or base (12 x 768)",
-    )
-    made.add_argument("--slots", type=int, nargs="+", default=[], help="tables 1 and 3, figure2: k")
-    made.add_argument(
-        "--dtype", **one_of(("bfloat16", "float32"), null=True), default=None, help="tables 1 and 3, figure2"
-    )
-    made.add_argument("--threads", type=int | None, default=None, help="tables 1 and 3, figure2: CPU threads")
     made.add_argument("--device", type=str | None, default=None, help="tables 1 and 3, figures 1 and 2: cpu, cuda")
     return made
 
@@ -152,7 +128,7 @@ def run(settings: Any) -> None:
         for name, value in vars(settings).items()
         if name not in ("subject", "output", "scale", "config") and value not in (None, False, [])
     )
-    check_options(settings.subject, given, settings.scale)
+    check_options(settings.subject, given)
     require("matplotlib", extra="train")  # before hours of work, not after
     output = settings.output or Path("runs") / settings.subject
     for place in filter(None, (settings.shared, output)):
@@ -170,17 +146,19 @@ def run(settings: Any) -> None:
 
 
 def _print(report: Any) -> None:
-    for title, table in [(report.title, report.table), *report.others]:
-        if table.rows:
+    for section in report.sections:
+        table = section.table
+        if table is not None and table.rows:
+            title = report.title if section.title == "Results" else section.title
             print_table(title, [dict(zip(table.heads, row, strict=True)) for row in table.rows])
 
 
 def _everything(settings: Any, output: Path) -> Done:
     from longform_lab.paper.everything import write_everything
-    from longform_lab.paper.report import Report
     from longform_lab.paper.reproduce import STAGES, SUBJECTS
 
-    reports, lacking, table = {}, 0, None
+    reports: dict[str, Any] = {}
+    lacking, page = 0, None
     for number, name in enumerate(STAGES, start=1):
         print(f"[{number}/{len(STAGES)}] {name}: {SUBJECTS[name].shows}")
         one, subject = settings.clone(), SUBJECTS[name]
@@ -192,10 +170,8 @@ def _everything(settings: Any, output: Path) -> Done:
         lacking += missing
         if report is not None:
             reports[name] = report
-            table = write_everything(output, reports, lacking=lacking)
-    if table is None:
-        return None, lacking
-    return Report("What the paper says, and what was found", [], table, []), lacking
+            page = write_everything(output, reports, lacking=lacking)
+    return page, lacking
 
 
 def _figure3(settings: Any, output: Path) -> Done:
@@ -204,7 +180,7 @@ def _figure3(settings: Any, output: Path) -> Done:
     from longform_lab.paper.figure3_report import page_of_figure3
 
     preset = preset_of(settings.scale, settings.preset)
-    plan = planned(settings.subject, preset, also=settings.also, steps=settings.steps, from_twin=settings.from_twin)
+    plan = planned(settings.subject, preset, also=settings.also, from_twin=settings.from_twin)
     seeds = settings.seeds or FIGURE3_SEEDS
     finished, lacking = reproduce_figure3(
         plan,
@@ -213,7 +189,6 @@ def _figure3(settings: Any, output: Path) -> Done:
         seeds=seeds,
         shared=settings.shared,
         text_field=settings.text_field or "text",
-        keep_models=settings.keep_models,
     )
     return page_of_figure3(plan, seeds, finished) if finished else None, lacking
 
@@ -239,7 +214,6 @@ def _table2(settings: Any, output: Path) -> Done:
             seeds=tuple(settings.seeds or TABLE2_SEEDS),
             tasks=tuple(settings.tasks or TASKS),
             models=tuple(settings.models or variants()),
-            fit_length=settings.fit_length,
             healing_text=tuple(settings.text or ()),
             text_field=settings.text_field or "text",
         )
@@ -267,32 +241,23 @@ def _figure1(settings: Any, output: Path) -> Done:
         models=[settings.model] if settings.model else (),
         opener=lambda name: eager_encoder(local_source(name), device),
     )
-    return page_of_figure1(results, output), 0
+    return page_of_figure1(results), 0
 
 
-def _grid_choices(settings: Any) -> dict[str, Any]:
-    names = ("lengths", "sizes", "slots", "dtype", "threads")
-    return {name: getattr(settings, name) for name in names} | {"device": settings.device or "auto"}
-
-
-def _table1(settings: Any, output: Path) -> Done:
+def _grid(settings: Any, output: Path) -> Done:
     from longform_lab.paper.table1 import reproduce_table1
-
-    return reproduce_table1(settings.scale, output, **_grid_choices(settings)), 0
-
-
-def _table3(settings: Any, output: Path) -> Done:
     from longform_lab.paper.table3 import reproduce_table3
 
-    return reproduce_table3(settings.scale, output, **_grid_choices(settings)), 0
+    reproduce = reproduce_table1 if settings.subject == "table1" else reproduce_table3
+    return reproduce(settings.scale, output, lengths=settings.lengths, device=settings.device or "auto"), 0
 
 
 DOERS = {
     "all": _everything,
     "figure1": _figure1,
-    "figure2": _table3,
+    "figure2": _grid,
     "figure3": _figure3,
-    "table1": _table1,
+    "table1": _grid,
     "table2": _table2,
-    "table3": _table3,
+    "table3": _grid,
 }

@@ -56,14 +56,17 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
+    from longform.cli.beforehand import check_models, check_texts
+    from longform_lab.spectrum.settings import TEXTS, SpectrumSettings, SpectrumView
+
+    check_models(*settings.models)
+    check_texts(*settings.text)
+    view = chosen_settings(SpectrumView, settings)
+    texts = TEXTS[settings.scale] if settings.texts == "scale" else settings.texts
+    how = chosen_settings(SpectrumSettings, settings, texts=texts)
     from longform.inference.weights import local_source
     from longform_lab.spectrum.run import corpora_of, run_spectrum
-    from longform_lab.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
 
-    view = chosen_settings(SpectrumView, settings)
-    count = texts_at(settings.scale)
-    texts = count if settings.texts == "scale" else settings.texts
-    how = chosen_settings(SpectrumSettings, settings, texts=texts)
     results = run_spectrum(
         [local_source(name) for name in settings.models],
         corpora_of(settings.text, settings.text_field),

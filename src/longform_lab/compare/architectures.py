@@ -4,7 +4,7 @@ Every one is an encoder of the same width, depth, heads, feed-forward width and 
 on it sit the same pooling and the same classification head (dense, ReLU, dropout, dense), that of
 LinformerForSequenceClassification. No other library's classification class is used.
 
-Axes: B texts, n tokens, D hidden, F features.
+Axes: B texts, n tokens, D hidden.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from torch.nn.functional import pad
 from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import ClassificationHead, LinformerForSequenceClassification
-from longform_lab.compare import encoders
-from longform_lab.compare.sizes import Sizes
+from longform_lab.speed import encoders
+from longform_lab.speed.sizes import Sizes
 
 
 class SequenceClassifier(nn.Module):
@@ -30,7 +30,6 @@ class SequenceClassifier(nn.Module):
     def __init__(self, make: Callable[[Sizes], encoders.Encoder], sizes: Sizes) -> None:
         super().__init__()
         self.encoder, width, self.lengths = make(sizes)
-        self.values = nn.Linear(sizes.features, sizes.hidden_size) if sizes.features else None
         config = LinformerConfig(
             hidden_size=width,
             num_attention_heads=1,
@@ -44,32 +43,24 @@ class SequenceClassifier(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """Ids long (B, n) or vectors float (B, n, F), mask long (B, n) -> logits (B, labels)."""
-        inputs, mask = _padded(inputs, mask, self.lengths(mask.shape[1]))
-        named = {"input_ids": inputs} if self.values is None else {"inputs_embeds": self.values(inputs)}
-        hidden = self.encoder(**named, attention_mask=mask)
+        """Ids and mask long (B, n) -> logits (B, labels)."""
+        more = (0, self.lengths(mask.shape[1]) - mask.shape[1])
+        inputs, mask = pad(inputs, more), pad(mask, more)
+        hidden = self.encoder(input_ids=inputs, attention_mask=mask)
         hidden = hidden if isinstance(hidden, Tensor) else hidden.last_hidden_state
         return self.head(hidden, mask.bool())
 
 
 class OurClassifier(nn.Module):
-    """LinformerForSequenceClassification, on ids or on vectors."""
+    """LinformerForSequenceClassification, which gives its logits alone."""
 
-    def __init__(self, config: LinformerConfig, sizes: Sizes) -> None:
+    def __init__(self, config: LinformerConfig) -> None:
         super().__init__()
-        self.values = nn.Linear(sizes.features, sizes.hidden_size) if sizes.features else None
         self.model = LinformerForSequenceClassification(config)
 
     def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """Ids long (B, n) or vectors float (B, n, F), mask long (B, n) -> logits (B, labels)."""
-        named = {"input_ids": inputs} if self.values is None else {"inputs_embeds": self.values(inputs)}
-        return self.model(**named, attention_mask=mask).logits
-
-
-def _padded(inputs: Tensor, mask: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    more = length - mask.shape[1]
-    last = (0, 0) if inputs.dim() == 3 else ()
-    return (pad(inputs, (*last, 0, more)), pad(mask, (0, more))) if more else (inputs, mask)
+        """Ids and mask long (B, n) -> logits (B, labels)."""
+        return self.model(input_ids=inputs, attention_mask=mask).logits
 
 
 @dataclass(frozen=True)
@@ -98,7 +89,7 @@ def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
         chosen = {name: value(sizes) if callable(value) else value for name, value in attention.items()}
         labels: dict[str, Any] = {"num_labels": sizes.labels}  # Hugging Face's own field, which has no annotation
         config = LinformerConfig(
-            vocab_size=max(1, sizes.vocabulary),
+            vocab_size=sizes.vocabulary,
             hidden_size=sizes.hidden_size,
             num_hidden_layers=sizes.layers,
             num_attention_heads=sizes.heads,
@@ -115,7 +106,7 @@ def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
             **labels,
             **chosen,
         )
-        return OurClassifier(config, sizes)
+        return OurClassifier(config)
 
     return build
 

@@ -23,8 +23,9 @@ from longform.data.storage import atomic_write
 from longform.errors import InputError
 from longform.evaluation.classification import ClassificationScores, classification_scores
 from longform.layers.parameter_groups import parameter_groups
+from longform.runs.settings import check_between, check_choices, check_positive
 from longform.training.checkpoints import reading
-from longform.training.settings import autocast, check_between, check_choices, check_positive, compute_dtype
+from longform.training.settings import autocast, compute_dtype
 from longform_lab.compare.sequences import LabelledSequences, SequenceTask
 
 CHECKPOINT = "checkpoint.pt"  # tensors and numbers only; read by torch.load(weights_only=True)
@@ -152,7 +153,7 @@ class Learner:
         for group in group_by_length(lengths, self.settings.tokens_per_forward):
             chosen = [places[number] for number in group]
             sequences = [data.sequences[place] for place in chosen]
-            inputs, mask = padded(sequences, dtype=torch.long if sequences[0].ndim == 1 else torch.float32)
+            inputs, mask = padded(sequences, dtype=torch.long)
             yield chosen, inputs.to(self.device), mask.to(self.device)
 
     def _logits(self, inputs: Tensor, mask: Tensor) -> Tensor:

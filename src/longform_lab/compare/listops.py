@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from longform.errors import ConfigurationError
-from longform.training.settings import check_least
+from longform.runs.settings import check_least
 from longform_lab.compare.sequences import LabelledSequences
 
 OPERATIONS: dict[str, Callable[[list[int]], int]] = {

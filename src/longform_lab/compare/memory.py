@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from longform_lab.compare.architectures import build
-from longform_lab.compare.sizes import Sizes
 from longform_lab.speed.children import said_apart
 from longform_lab.speed.memory import peak_growth
+from longform_lab.speed.sizes import Sizes
 
 MIB = 2**20
 
@@ -48,7 +48,7 @@ def measured(name: str, sizes: Sizes, texts: int, device: torch.device) -> float
 
 def _inputs(sizes: Sizes, texts: int, device: torch.device) -> tuple[Any, Any]:
     shape = (texts, sizes.length)
-    ids = torch.randn(*shape, sizes.features) if sizes.features else torch.randint(1, sizes.vocabulary, shape)
+    ids = torch.randint(1, sizes.vocabulary, shape)
     return ids.to(device), torch.ones(shape, dtype=torch.long, device=device)
 
 

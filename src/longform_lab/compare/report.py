@@ -1,16 +1,15 @@
-"""``report.html`` and ``table.md`` of a comparison, made from its results."""
+"""The report of a comparison, made from its results."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.files import write_text
-from longform.runs.page import Heading, Table, markdown
+from longform.runs.page import Table
 from longform_lab.compare.architectures import ARCHITECTURES
 from longform_lab.compare.memory import texts_at_once
 from longform_lab.compare.results import Result
 from longform_lab.compare.sequences import SequenceTask
-from longform_lab.page import Picture, write_page
+from longform_lab.report import Report, Section, listed, write_report
 
 DASH = "–"
 COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -40,15 +39,18 @@ def left_out(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def write_report(results: Sequence[Result], task: SequenceTask, settings: dict[str, Any], output: Path) -> None:
-    """Write both; the picture is in ``output`` already."""
-    measured = [table_of(results), *left_out(results)]
-    write_text(output / "table.md", markdown(measured))
-    picture = Picture.read(output / "comparison.png", "test accuracy against training time, a mark each")
-    blocks = [_lead(task, settings), picture, Heading("Results"), *measured]
-    blocks += [Heading("Who is who"), _sources(results, settings)]
-    title = f"Architectures side by side: {task.name}"
-    write_page(output / "report.html", title, blocks, foot=_settings(results, settings))
+def report_comparison(results: Sequence[Result], task: SequenceTask, settings: dict[str, Any], output: Path) -> None:
+    """Write it; the picture is in ``output`` already."""
+    hardware = next((result.facts["hardware"] for result in results if result.facts), {})
+    picture = ("comparison.png", "test accuracy against training time, a mark each")
+    report = Report(
+        f"Architectures side by side: {task.name}",
+        [_lead(task, settings)],
+        [Section("Results", table_of(results), [picture]), Section("Who is who", _sources(results, settings))],
+        left_out(results),
+        foot=f"Settings: {listed(settings)}. Ran on: {listed(hardware)}.",
+    )
+    write_report(output, report)
 
 
 def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
@@ -73,10 +75,3 @@ def _sources(results: Sequence[Result], settings: dict[str, Any]) -> Table:
     norms = {name: words[row.norm or settings["normalization"]] for name, row in ARCHITECTURES.items()}
     rows = [[result.title, result.source, result.pads, norms.get(result.name, DASH)] for result in results]
     return Table(["", "code from", "pads a batch to", "normalises"], rows, 4)
-
-
-def _settings(results: Sequence[Result], settings: dict[str, Any]) -> str:
-    chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
-    hardware = next((result.facts["hardware"] for result in results if result.facts), {})
-    ran = ", ".join(f"{name} {value}" for name, value in hardware.items())
-    return f"Settings: {chosen}. Ran on: {ran}."

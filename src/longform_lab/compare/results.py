@@ -1,11 +1,10 @@
 """The result of one architecture in a comparison: a file in the comparison's folder, and a line of its records."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longform.runs.files import read_json, reading, write_json, write_text
+from longform.runs.files import read_json, reading, write_json
 from longform_lab.records import Record
 
 RESULT = "result.json"
@@ -46,10 +45,12 @@ class Result:
     labels: list[str] = field(default_factory=list, repr=False)
     facts: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def metrics(self) -> dict[str, float | int | None]:
-        """The numbers of a record."""
+    def record(self, settings: dict[str, Any]) -> Record:
+        """The result as benchmarks/records/compare.jsonl takes it; ``settings``: of the comparison."""
         names = ("accuracy", "macro_f1", "validation_accuracy", *UNITS, "parameters", "tokens", "steps", "best_step")
-        return {name: getattr(self, name) for name in names}
+        metrics = {name: getattr(self, name) for name in names}
+        chosen = {"architecture": self.name, **settings}
+        return Record(name="compare", metrics=metrics, units=UNITS, settings=chosen, **self.facts)
 
 
 def folder_of(output: Path, name: str) -> Path:
@@ -70,19 +71,3 @@ def read_result(output: Path, name: str) -> Result | None:
 def write_result(output: Path, result: Result) -> None:
     """Write the file of a finished result."""
     write_json(folder_of(output, result.name) / RESULT, asdict(result))
-
-
-def write_records(output: Path, results: Sequence[Result], settings: dict[str, Any]) -> None:
-    """``records.jsonl``: a benchmark record for each result, as benchmarks/records/compare.jsonl takes it."""
-    records = [
-        Record(
-            name="compare",
-            metrics=result.metrics(),
-            units=UNITS,
-            settings={"architecture": result.name, **settings},
-            **result.facts,
-        )
-        for result in results
-        if not result.skipped
-    ]
-    write_text(output / "records.jsonl", "".join(record.to_line() + "\n" for record in records))

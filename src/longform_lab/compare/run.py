@@ -19,11 +19,12 @@ from longform_lab.compare.architectures import ARCHITECTURES, build
 from longform_lab.compare.learning import CHECKPOINT, Learner, LearningSettings
 from longform_lab.compare.memory import step_memory, texts_at_once
 from longform_lab.compare.plots import draw_comparison
-from longform_lab.compare.report import write_report
-from longform_lab.compare.results import Result, folder_of, read_result, write_records, write_result
+from longform_lab.compare.report import report_comparison
+from longform_lab.compare.results import Result, folder_of, read_result, write_result
 from longform_lab.compare.sequences import SequenceTask
-from longform_lab.compare.sizes import Sizes
 from longform_lab.compare.tfidf_baseline import logistic_regression
+from longform_lab.records import write_records
+from longform_lab.speed.sizes import Sizes
 
 BASELINE, IDENTITY = "tfidf", "run.json"
 LOCK = "lock"  # of the process that is at an architecture
@@ -129,9 +130,9 @@ def _result(name: str, setup: Setup) -> Result:
 def _write(task: SequenceTask, output: Path, settings: dict[str, Any], asked: dict[str, Result]) -> None:
     """Records, picture and report of all that is in the folder, and of what was skipped now."""
     results = [result for name in EVERY if (result := asked.get(name) or read_result(output, name)) is not None]
-    write_records(output, results, settings)
+    write_records(output / "records.jsonl", [result.record(settings) for result in results if not result.skipped])
     draw_comparison(results, task, output / "comparison.png")
-    write_report(results, task, settings, output)
+    report_comparison(results, task, settings, output)
 
 
 def _attempt(name: str, setup: Setup) -> Result:

@@ -1,4 +1,4 @@
-"""Data sets of labelled sequences, of token ids or of vectors. Axes: n tokens, F features."""
+"""Data sets of labelled sequences of token ids. Axes: n tokens."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 # Task -> what the baseline reads.
-READS = {"text": "TF-IDF", "listops": "outermost operation", "digits": "pixels", "cifar10": "pixels"}
+READS = {"text": "TF-IDF", "listops": "outermost operation", "digits": "pixels"}
 
 
 class LabelledSequences(NamedTuple):
-    """``sequences``: ids (n,), whole numbers from 0 (0 is padding), or vectors float32 (n, F); each of its own length.
+    """``sequences``: ids (n,), whole numbers from 0 (0 is padding), each of its own length.
 
     ``labels``: long (N,), places in ``names``.
     """
@@ -31,7 +31,7 @@ class LabelledSequences(NamedTuple):
 class SequenceTask:
     """A data set to compare architectures on.
 
-    ``vocabulary``: ids there are, padding (0) included; 0 for vectors. ``features``: F of vectors; 0 for ids.
+    ``vocabulary``: ids there are, padding (0) included.
     ``raw``: what the baseline reads of the three parts: lists of texts, or pixels float (N, P); None: the ids.
     ``reads``: what that is called.
     """
@@ -41,7 +41,6 @@ class SequenceTask:
     validation: LabelledSequences
     test: LabelledSequences
     vocabulary: int
-    features: int = 0
     raw: tuple[Any, Any, Any] | None = None
     reads: str = READS["text"]
 

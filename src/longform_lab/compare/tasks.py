@@ -4,25 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from longform.errors import ConfigurationError
-from longform_lab.compare.images import cifar10_task, digits_task
+import numpy as np
+
+from longform.errors import ConfigurationError, require
 from longform_lab.compare.learning import LearningSettings
 from longform_lab.compare.listops import SYMBOLS, ListOpsShape, listops
-from longform_lab.compare.sequences import READS, SequenceTask
-from longform_lab.compare.sizes import Sizes
+from longform_lab.compare.sequences import READS, LabelledSequences, SequenceTask
 from longform_lab.compare.texts import text_task
+from longform_lab.speed.sizes import Sizes
 
-TASKS = ("text", "listops", "digits", "cifar10")
-SCALES = ("small", "paper")
+TASKS = ("text", "listops", "digits")
 
-READ, OF_TEXTS = ("text", "cifar10"), ("text", "listops")  # tasks whose data is given, and those of texts
 # Options that not every task has: the tasks that have them, and what is said of the others.
 OPTIONS = {
-    "data": (READ, 'the task "{task}" makes its own data: leave --data out, or choose --task text'),
+    "data": (("text",), 'the task "{task}" makes its own data: leave --data out, or choose --task text'),
     "text": (("text",), '--vocabulary and the names of fields are for --task text, and this is "{task}"'),
-    "patch": (("digits", "cifar10"), '--patch is for images, and this is "{task}"'),
-    "length": (OF_TEXTS, '--length is for texts, and this is "{task}": --patch makes images shorter'),
-    "test_texts": (("listops",), '--test-texts is for listops, whose texts are made, and this is "{task}"'),
+    "length": (("text", "listops"), '--length is for texts, and this is "{task}"'),
 }
 
 
@@ -40,7 +37,7 @@ class Scale:
 # pooling; ListOps at ten times its rate. Attention weights have no dropout,
 # because with it there is no fused attention: on a CPU 2 (Linformer) to 3 times (full attention) the time, float32.
 _ARENA: dict[str, Any] = {"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 128, "dropout": 0.1}
-_TABLE: dict[tuple[str, str], Scale] = {
+SCALES: dict[tuple[str, str], Scale] = {
     ("listops", "paper"): Scale(
         {**_ARENA, "length": 2_000, "projected_length": 256},
         LearningSettings(steps=5_000, batch_size=32, learning_rate=1e-3, warmup=0.05, evaluations=20),
@@ -56,14 +53,6 @@ _TABLE: dict[tuple[str, str], Scale] = {
     ("digits", "small"): Scale(
         {**_ARENA, "length": 64, "projected_length": 16, "window": 8, "block": 4, "landmarks": 16},
         LearningSettings(steps=1_000, batch_size=32, learning_rate=2e-3),
-    ),
-    ("cifar10", "small"): Scale(
-        {**_ARENA, "length": 1_024, "projected_length": 128, "window": 32},
-        LearningSettings(steps=500, batch_size=32, learning_rate=1e-3, evaluations=5),
-    ),
-    ("cifar10", "paper"): Scale(
-        {**_ARENA, "length": 1_024, "projected_length": 256},
-        LearningSettings(steps=35_000, batch_size=256, tokens_per_forward=2**18, learning_rate=1e-4, warmup=0.005),
     ),
     ("text", "small"): Scale(
         {
@@ -84,16 +73,7 @@ _TABLE: dict[tuple[str, str], Scale] = {
         data={"vocabulary": 30_522},
     ),
 }
-_TABLE["digits", "paper"] = _TABLE["digits", "small"]
-
-
-def scale(task: str, name: str) -> Scale:
-    """The row of the table. Raises ConfigurationError for a task or scale that is not in it."""
-    if (task, name) not in _TABLE:
-        raise ConfigurationError(
-            f'there is no task "{task}" at scale "{name}"; tasks: {", ".join(TASKS)}; scales: {", ".join(SCALES)}'
-        )
-    return _TABLE[task, name]
+SCALES["digits", "paper"] = SCALES["digits", "small"]
 
 
 def _given(**asked: Any) -> dict[str, Any]:
@@ -112,43 +92,37 @@ def open_task(
     task: str, scale_name: str = "small", *, data: str | None = None, text_field: str = "text",
     label_field: str = "label", pair_field: str | None = None, vocabulary: int | None = None,
     length: int | None = None, pooling: str | None = None, projection_init: str | None = None,
-    test_texts: int | None = None, patch: int = 0, seed: int = 0, progress: bool = True, **learning: Any,
+    seed: int = 0, progress: bool = True, **learning: Any,
 ) -> Opened:  # fmt: skip
-    """Open ``task`` ("text", "listops", "digits", "cifar10") at a scale ("small", "paper").
+    """Open ``task`` ("text", "listops", "digits") at a scale ("small", "paper").
 
-    ``data``: file of the texts, or folder of CIFAR-10. ``length``: tokens of the longest text. ``vocabulary``: tokens
-    that are learned from texts at most. ``pooling``, ``projection_init``: of Sizes. ``test_texts``: ListOps texts
-    to test on, of which the first are the same whatever their number is. ``learning``: fields of LearningSettings.
-    None: the scale's.
+    ``data``: file of the texts. ``length``: tokens of the longest text. ``vocabulary``: tokens that are learned from
+    texts at most. ``pooling``, ``projection_init``: of Sizes. ``learning``: fields of LearningSettings. None: the
+    scale's.
     Raises ConfigurationError and DataError.
     """
     _refuse(
         task,
         data=data is not None,
-        patch=patch != 0,
         length=length is not None,
-        test_texts=test_texts is not None,
         text=(text_field, label_field, pair_field, vocabulary) != ("text", "label", None, None),
     )
     if length is not None and length < 3:
         raise ConfigurationError(f"--length {length}: a text has 3 tokens or more, with those at its ends")
-    if test_texts is not None and test_texts < 1:
-        raise ConfigurationError(f"--test-texts {test_texts} must be at least 1")
-    chosen = scale(task, scale_name)
+    chosen = SCALES[task, scale_name]
     budget = replace(chosen.learning, seed=seed, **_given(**learning))
     sizes = chosen.sizes | _given(length=length, pooling=pooling, projection_init=projection_init)
-    if task in READ and data is None:
-        raise ConfigurationError(f'the task "{task}" needs data: --data with a file of texts or the folder of CIFAR-10')
+    if task == "text" and data is None:
+        raise ConfigurationError('the task "text" needs data: --data with a file of texts')
     openers: dict[str, Callable[[], SequenceTask]] = {
         "listops": lambda: _listops(
             sizes["length"],
             chosen.data["min_length"],
-            (*chosen.examples[:2], test_texts or chosen.examples[2]),
+            chosen.examples,
             seed,
             progress=progress,
         ),
-        "digits": lambda: digits_task(patch=patch, seed=seed),
-        "cifar10": lambda: cifar10_task(data or "", patch=patch, seed=seed),
+        "digits": lambda: digits_task(seed),
         "text": lambda: text_task(
             data or "",
             text_field=text_field,
@@ -160,9 +134,9 @@ def open_task(
         ),
     }
     opened = openers[task]()
-    longest = sizes["length"] if task in OF_TEXTS else opened.longest
+    longest = opened.longest if task == "digits" else sizes["length"]
     sizes |= {"length": longest, "projected_length": min(sizes["projected_length"], longest)}
-    found = Sizes(vocabulary=opened.vocabulary, features=opened.features, labels=len(opened.train.names), **sizes)
+    found = Sizes(vocabulary=opened.vocabulary, labels=len(opened.train.names), **sizes)
     return Opened(opened, found, budget)
 
 
@@ -187,3 +161,15 @@ def _listops(length: int, shortest: int, counts: tuple[int, int, int], seed: int
         raw=(train, validation, test),
         reads=READS["listops"],
     )
+
+
+def digits_task(seed: int = 0) -> SequenceTask:
+    """scikit-learn's 1,797 digits of 8 x 8 pixels, a token a pixel (17 grey values): 1,258 to train on, 180, 359."""
+    data = require("sklearn.datasets", extra="train").load_digits()
+    pixels, labels = data.data.astype(np.int64), data.target.astype(np.int64)
+    order = np.random.default_rng(seed).permutation(len(labels))
+    places = np.split(order, [round(0.7 * len(order)), round(0.8 * len(order))])
+    names = [str(digit) for digit in range(10)]
+    parts = [LabelledSequences(list(pixels[part] + 1), labels[part], names) for part in places]
+    raw = tuple(pixels[part] / 16 for part in places)
+    return SequenceTask("digits", *parts, vocabulary=18, raw=raw, reads=READS["digits"])

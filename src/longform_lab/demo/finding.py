@@ -20,7 +20,7 @@ from longform.inference.weights import local_source
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
 from longform.training.alignment_sources import made_pair
-from longform_lab.demo.finding_report import gain, shown_scores, write_report
+from longform_lab.demo.finding_report import gain, report_finding, shown_scores
 from longform_lab.demo.pipeline import Pipeline
 
 HEADINGS = 3
@@ -78,14 +78,7 @@ def run_finding(pipeline: Pipeline, scale: str, seed: int, say: Callable[[str], 
         copy_anew(Path(longform), unfinished)
     made_on = environment()
     examples = [(asked.queries[at], asked.relevant[at]) for at in range(0, len(asked.queries), chosen.queries)]
-    write_report(
-        folder / "report.html",
-        pipeline.results,
-        examples[:EXAMPLES],
-        made_on,
-        folder=folder.as_posix(),
-        pictures=pipeline.work,
-    )
+    report_finding(folder, pipeline.results, examples[:EXAMPLES], made_on)
     rows = [{"record": name, **row} for name in ("speeches", "passages") for row in pipeline.results[name]["rows"]]
     write_lines(folder / "records.jsonl", [{"record": "run", **pipeline.identity, **made_on}, *rows])
     pipeline.step("finish", dict)

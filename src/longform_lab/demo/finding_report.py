@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from longform.evaluation.comparison import difference_of
-from longform.runs.page import Code, Heading, Table
-from longform_lab.page import Block, Cards, Picture, write_page
+from longform.runs.page import Table
+from longform_lab.demo.pipeline import WORK
 from longform_lab.pictures import finish, picture
+from longform_lab.report import Report, Section, listed, write_report
 
 Rows = Sequence[Mapping[str, Any]]
 MEASURE = "ndcg@10"
@@ -45,48 +46,35 @@ def named(row: Mapping[str, Any]) -> str:
     return f"{row['name']} ({row['reads']})"
 
 
-def write_report(
-    path: Path,
+def report_finding(
+    folder: Path,
     results: Mapping[str, Any],
     examples: Sequence[tuple[str, str]],
     environment: Mapping[str, Any],
-    *,
-    folder: str,
-    pictures: Path,
 ) -> None:
     """Write the page; ``examples``: queries, and the ids of the speeches that they were taken from."""
     speeches, passages = results["speeches"]["rows"], results["passages"]["rows"]
     facts = results["prepare"]
-    blocks: list[Block] = [
+    lead = [
         f"{gain(speeches)}.",
-        Cards(
-            [
-                ("Longform", f"{speeches[0][MEASURE]:.1f}", f"{MEASURE}, one vector a speech, {speeches[0]['reads']}"),
-                *((row["name"], f"{row[MEASURE]:.1f}", row["reads"]) for row in alone(speeches)[1:]),
-            ]
-        ),
         f"{facts['queries']} passages were taken out of {facts['documents']} speeches ({facts['words']:,} words), none "
         "from the beginning of one. Each is to find the speech that it comes from among all of them: the words "
-        "themselves are not there any more.",
-        *_compared("One vector a speech", speeches, pictures / "speeches.png"),
-        *_compared("The best passage of each speech", passages, pictures / "passages.png"),
-        "In chunks, a passage is read alone. The Longform reads the speech as a whole, and its passages know the rest.",
-        Heading("Passages that were asked for"),
-        *(block for query, speech in examples for block in (Heading(speech, 3), query)),
-        Heading("What to do next"),
-        "Search documents of your own in a page, or from the shell:",
-        Code(
-            f"longform serve {folder}/model --open\n\n"
-            f"longform embed {folder}/model YOUR_TEXTS --output vectors.parquet\n"
-            f"longform embed {folder}/model YOUR_TEXTS --chunk-tokens 256 --output passages.parquet\n"
-            f"longform align {folder}/model YOUR_PAIRS.jsonl --output my-encoder"
+        "themselves are not there any more. In chunks, a passage is read alone. The Longform reads the speech as a "
+        "whole, and its passages know the rest.",
+    ]
+    sections = [
+        _compared("One vector a speech", speeches, folder / WORK / "speeches.png"),
+        _compared("The best passage of each speech", passages, folder / WORK / "passages.png"),
+        Section("Passages that were asked for", text=[f"{speech}: {query}" for query, speech in examples]),
+        Section(
+            "Documents of your own",
+            text=[f"longform serve {folder.as_posix()}/model --open: a page that searches them."],
         ),
     ]
-    foot = "; ".join(f"{name} {value}" for name, value in environment.items())
-    write_page(path, "Find what stands deep in long documents", blocks, foot=foot)
+    write_report(folder, Report("Find what stands deep in long documents", lead, sections, foot=listed(environment)))
 
 
-def _compared(title: str, rows: Rows, path: Path) -> list[Block]:
+def _compared(title: str, rows: Rows, path: Path) -> Section:
     draw_scores(rows, path)
     shown = [
         [
@@ -101,11 +89,8 @@ def _compared(title: str, rows: Rows, path: Path) -> list[Block]:
         for row in rows
     ]
     heads = ["", "reads", MEASURE, "95 % interval", "found first, %", "better than Longform by", "seconds"]
-    return [
-        Heading(title),
-        Table(heads, shown, words=2),
-        Picture.read(path, f"bars with intervals: {MEASURE} of {len(rows)} contenders, {title.lower()}"),
-    ]
+    said = f"bars with intervals: {MEASURE} of {len(rows)} contenders, {title.lower()}"
+    return Section(title, Table(heads, shown, words=2), [(f"{path.parent.name}/{path.name}", said)])
 
 
 def _beside(longform: Mapping[str, Any], row: Mapping[str, Any]) -> str:

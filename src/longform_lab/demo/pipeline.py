@@ -10,7 +10,8 @@ from typing import Any
 from longform.runs.files import read_json, write_json
 from longform.runs.folder import open_run_folder
 
-IDENTITY, RESULTS, WORK = "demo.json", "results.json", "work"
+IDENTITY, RESULTS = "demo.json", "results.json"
+WORK = "work"  # folder of pictures
 OTHERWISE = "another --output, or --restart to begin anew"
 
 
@@ -21,11 +22,6 @@ class Pipeline:
     folder: Path
     identity: dict[str, Any]
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def work(self) -> Path:
-        """Folder of what is needed to go on, and may be deleted in the end."""
-        return self.folder / WORK
 
     def open(self) -> None:
         """Take up what is there. Raises ConfigurationError when the folder holds something else."""

@@ -10,7 +10,7 @@ from longform.runs.output import entries, sole_output
 from longform_lab.demo import finding
 from longform_lab.demo.pipeline import IDENTITY, RESULTS, WORK, Pipeline
 
-OWN = (IDENTITY, RESULTS, WORK, "model", "report.html", "records.jsonl")
+OWN = (IDENTITY, RESULTS, WORK, "model", "report.html", "table.md", "records.jsonl")
 
 
 def run_demo(

@@ -1,1 +1,1 @@
-"""Measurements that were made once for a decision, or are made for each release; each appends records."""
+"""Measurements that are made for each release, run as ``python -m longform_lab.experiments.NAME``."""

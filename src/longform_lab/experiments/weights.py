@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from safetensors.torch import load_file
 
 import longform
-from longform.conversion.adapter import ACCOUNT, SHIPPED, TOKEN_WEIGHTS, WEIGHTS
-from longform.conversion.shipped import HUB_NAME
+from longform.conversion.adapter import TOKEN_WEIGHTS, WEIGHTS
+from longform.conversion.shipped import ACCOUNT, HUB_NAME, SHIPPED
 from longform.inference.weights import local_source
 from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
 

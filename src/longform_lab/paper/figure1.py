@@ -5,14 +5,15 @@ from pathlib import Path
 
 from longform.runs.files import write_text
 from longform.runs.page import Heading, Table, markdown
-from longform_lab.paper.report import TABLE, Claim, Report
+from longform_lab.report import TABLE, Claim, Report, Section
 from longform_lab.spectrum.results import RunResult
 from longform_lab.spectrum.run import corpora_of, run_spectrum
-from longform_lab.spectrum.settings import Opener, SpectrumSettings, SpectrumView, texts_at
+from longform_lab.spectrum.settings import TEXTS as SPECTRUM_TEXTS
+from longform_lab.spectrum.settings import Opener, SpectrumSettings, SpectrumView
 from longform_lab.spectrum.views import plot_path
 
+TEXTS = {"tiny": 4, **SPECTRUM_TEXTS}
 MODELS = {"tiny": ("bundled",), "small": ("bundled",), "paper": ("FacebookAI/roberta-base", "FacebookAI/roberta-large")}
-TINY = 4  # texts
 MOST = 0.75  # of the sum
 INDEX = 128  # of 512, as in the paper's heat map
 
@@ -37,9 +38,7 @@ def reproduce_figure1(
     passed over, so that every map is of ``max_length`` tokens, as in the paper. Raises ConfigurationError for standard
     input ("-").
     """
-    settings = SpectrumSettings(
-        max_length=max_length, texts=texts or (TINY if scale == "tiny" else texts_at(scale)), min_tokens=max_length
-    )
+    settings = SpectrumSettings(max_length=max_length, texts=texts or TEXTS[scale], min_tokens=max_length)
     results = run_spectrum(
         models or MODELS[scale],
         corpora_of(text, text_field),
@@ -53,27 +52,18 @@ def reproduce_figure1(
     return results
 
 
-def page_of_figure1(results: Sequence[RunResult], output: Path) -> Report:
+def page_of_figure1(results: Sequence[RunResult]) -> Report:
     """Page of what ``reproduce_figure1`` found, beside others; the folder has a fuller one of its own."""
     said = {
         "curves": "share of the sum of singular values against their number, a line a layer",
         "heat_map": "the share of the first 128 of 512 by layer and head",
     }
-    pictures = [
-        (str(plot_path(output, found, kind).relative_to(output)), f"{found.model} on {found.corpus}: {text}")
-        for found in results
-        for kind, text in said.items()
+    sections = [
+        Section(title, table, [(str(plot_path(found, kind)), text) for kind, text in said.items()])
+        for found, (title, table) in zip(results, shares(results), strict=True)
     ]
-    (title, table), *others = shares(results)
-    return Report(
-        "Figure 1: the spectrum of attention",
-        [f"{title}."],
-        table,
-        pictures,
-        [],
-        others,
-        [claim for found in results for claim in claims(found)],
-    )
+    title, every = "Figure 1: the spectrum of attention", [claim for found in results for claim in claims(found)]
+    return Report(title, [], sections, claims=every)
 
 
 def claims(found: RunResult) -> list[Claim]:

@@ -35,7 +35,6 @@ def reproduce_figure3(
     seeds: Sequence[int],
     shared: Path | None = None,
     text_field: str = "text",
-    keep_models: bool = False,
     progress: bool = True,
 ) -> tuple[list[Finished], int]:
     """Train what is lacking, and write records, curves, picture and report into ``output``.
@@ -44,7 +43,7 @@ def reproduce_figure3(
 
     ``text``: files, folders and "hf:" names, as ``longform pretrain`` takes them. ``shared``: folder of the token
     cache and the trainings, which several figures may share, and in which several processes may train at the same
-    time; default: ``output``. All models of the first seed come first. ``keep_models``: keep trained weights.
+    time; default: ``output``. All models of the first seed come first. Weights are removed once they are measured.
 
     Raises what ``pretrain`` raises, DataError where there is no text, and ConfigurationError for other settings or
     another corpus in the folder, and under torchrun.
@@ -63,7 +62,7 @@ def reproduce_figure3(
     parts = []
     for seed in seeds:
         for curve in plan.curves:
-            job = Training(curve, plan, seed, corpus, place, keep_models, progress)
+            job = Training(curve, plan, seed, corpus, place, progress)
             about = {**identity, "model": curve.model, "seed": seed}
             parts.append(Part(job.name, about, job.run, job.clean))
     return work_through(
@@ -102,7 +101,6 @@ class Training:
     seed: int
     corpus: CorpusFiles
     place: Path
-    keep_models: bool
     progress: bool
 
     @property
@@ -160,9 +158,8 @@ class Training:
         return Record(name=NAME, metrics=metrics, settings=self._settings(), units=UNITS), done.curve
 
     def clean(self) -> None:
-        """Remove the weights, unless they are wanted."""
-        if not self.keep_models:
-            (self.place / TRAININGS / self.name / WEIGHTS).unlink(missing_ok=True)
+        """Remove the weights: the result is kept elsewhere."""
+        (self.place / TRAININGS / self.name / WEIGHTS).unlink(missing_ok=True)
 
     def _settings(self) -> dict[str, Any]:
         model, training = self.curve.model, self.plan.preset.training

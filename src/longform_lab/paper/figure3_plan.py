@@ -61,12 +61,7 @@ class Plan:
 
 
 def preset_of(scale: str, name: str | None = None) -> Preset:
-    """The scale's preset, or one by its name or file.
-
-    Raises ConfigurationError for an unknown scale or preset.
-    """
-    if scale not in PRESETS:
-        raise ConfigurationError(f'scale="{scale}"; it is one of {", ".join(PRESETS)}')
+    """The scale's preset, or one by its name or file. Raises ConfigurationError for an unknown preset."""
     return load_preset(name or PRESETS[scale])
 
 
@@ -76,17 +71,14 @@ def _check_closers(also: Sequence[str]) -> None:
         raise ConfigurationError(f"also={', '.join(unknown)}: there are {', '.join(CLOSERS)}")
 
 
-def planned(
-    figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int | None = None, from_twin: int | None = None
-) -> Plan:
+def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), from_twin: int | None = None) -> Plan:
     """The lines of ``figure`` and of ``also`` (window, convolution, mean).
 
     ``also``: at k = n / 4 of the figure's first n, with a window of n / 8; in figure3d at each of its n, with its k and
     a window of an eighth of the preset's n, or of a slot where that is longer.
-    ``steps``: optimiser steps in place of the preset's budget. A step has as many tokens at every length: those of the
-    preset, or of the longest text where that is more (and then the preset's steps are fewer, for as many tokens in
-    all). ``from_twin``: all lines go on with the weights of full attention, which has learned for so many steps of the
-    preset's n. Raises ConfigurationError for what there is not.
+    A step has as many tokens at every length: those of the preset, or of the longest text where that is more (and then
+    the preset's steps are fewer, for as many tokens in all). ``from_twin``: all lines go on with the weights of full
+    attention, which has learned for so many steps of the preset's n. Raises ConfigurationError for what there is not.
     """
     _check_closers(also)
     n = preset.model.get("max_position_embeddings", 512)
@@ -102,15 +94,13 @@ def planned(
     if from_twin is not None:
         twin = replace(preset.training, **{**dict.fromkeys(BUDGETS), "max_steps": from_twin})
         curves = [replace(curve, key=f"twin{from_twin}-{curve.key}") for curve in curves]
-    return Plan(figure, curves, replace(preset, training=_with_room(preset.training, longest, steps)), twin)
+    return Plan(figure, curves, replace(preset, training=_with_room(preset.training, longest)), twin)
 
 
-def _with_room(training: PretrainingSettings, longest: int, steps: int | None) -> PretrainingSettings:
-    """Steps and forward passes of as many tokens as the longest text has; as many ``steps``, or tokens as before."""
+def _with_room(training: PretrainingSettings, longest: int) -> PretrainingSettings:
+    """Steps and forward passes of as many tokens as the longest text has; as many tokens in all as before."""
     tokens = max(longest, training.tokens_per_step)
-    if steps is not None:
-        training = replace(training, **{**dict.fromkeys(BUDGETS), "max_steps": steps})
-    elif training.max_steps is not None:
+    if training.max_steps is not None:
         training = replace(training, max_steps=ceil(training.max_steps * training.tokens_per_step / tokens))
     return replace(training, tokens_per_step=tokens, tokens_per_forward=max(longest, training.tokens_per_forward))
 

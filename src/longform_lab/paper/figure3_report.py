@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from longform.runs.files import write_lines
@@ -12,8 +13,8 @@ from longform.runs.page import Table
 from longform_lab.paper.figure3_plan import FIGURES, Plan
 from longform_lab.paper.figure3_plots import draw_figure3
 from longform_lab.paper.parts import Finished
-from longform_lab.paper.report import Claim, Report, mean_and_spread, write_report
-from longform_lab.records import Record
+from longform_lab.records import Record, provenance, write_records
+from longform_lab.report import Claim, Report, Section, mean_and_spread, write_report
 
 CURVES, PICTURE = "curves.jsonl", "figure3.png"
 NEARLY, ALIKE = 1.05, 1.02  # how much larger a loss may be
@@ -38,7 +39,8 @@ def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished
     named = [({name: one.record.settings[name] for name in ("curve", "seed")}, one.kept) for one in finished]
     write_lines(output / CURVES, ({**name, **row} for name, rows in named for row in rows))
     draw_figure3(plan, finished, output / PICTURE)
-    write_report(output, page_of_figure3(plan, seeds, finished), [with_curve(one) for one in finished])
+    write_records(output / "records.jsonl", [with_curve(one) for one in finished])
+    write_report(output, page_of_figure3(plan, seeds, finished))
 
 
 def page_of_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished]) -> Report:
@@ -61,14 +63,17 @@ def page_of_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finishe
             "is what that is worth before any training."
         )
         lead.insert(1, begun)
+    picture = (PICTURE, "validation perplexity against updates, a line a model, and final losses of every seed")
     return Report(
         f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}",
         lead,
-        Table(HEADS, final_values(rows)),
-        [(PICTURE, "validation perplexity against updates, a line a model, and final losses of every seed")],
+        [
+            Section("Results", Table(HEADS, final_values(rows)), [picture]),
+            Section("Where in the text: loss in each quarter of a block, nats", Table(*by_quarter(rows))),
+        ],
         notes(rows),
-        [("Where in the text: loss in each quarter of a block, nats", Table(*by_quarter(rows)))],
         claims(plan.figure, rows),
+        provenance([vars(one.record) for one in finished]),
     )
 
 
@@ -94,8 +99,8 @@ def _on_par(figure: str, rows: Sequence[Mapping[str, Any]], linear: Mapping[str,
     for curve, found in linear.items():
         ratios = ratios_to_twin(rows)[curve]
         if 4 * found["k"] == found["n"] and ratios:
-            here = f"n = {found['n']:,}, k = {found['k']:,}: {_mean(ratios):.3f} of its loss"
-            yield Claim(f"{said}: nearly on par with full attention", here, _mean(ratios) <= NEARLY)
+            here = f"n = {found['n']:,}, k = {found['k']:,}: {fmean(ratios):.3f} of its loss"
+            yield Claim(f"{said}: nearly on par with full attention", here, fmean(ratios) <= NEARLY)
 
 
 def _alike(shared: Mapping[str, float]) -> list[Claim]:
@@ -107,7 +112,7 @@ def _alike(shared: Mapping[str, float]) -> list[Claim]:
 
 
 def _claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
-    mean = {curve: _mean([row["metrics"]["loss"] for row in seeds.values()]) for curve, seeds in by_curve(rows).items()}
+    mean = {curve: fmean([row["metrics"]["loss"] for row in seeds.values()]) for curve, seeds in by_curve(rows).items()}
     settings = {curve: next(iter(seeds.values()))["settings"] for curve, seeds in by_curve(rows).items()}
     linear = {curve: found for curve, found in settings.items() if found.get("projection") == "linear"}
     if figure in ("figure3a", "figure3b"):
@@ -120,10 +125,6 @@ def _claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     apart = max(losses.values()) / min(losses.values())
     here = ", ".join(f"{loss:.3f} (n = {n:,})" for n, loss in sorted(losses.items()))
     return [Claim("at one k the final value is about the same for every n", f"losses {here}", apart <= ALIKE)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def with_curve(one: Finished) -> Record:

@@ -6,57 +6,48 @@ from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
+from longform.inference.loading import pick_device
 from longform.runs.folder import open_run_folder
 from longform_lab.pictures import finish, number_ticks
 from longform_lab.records import Record
 from longform_lab.speed.cell_run import Effort
 from longform_lab.speed.competitors import chosen_competitors
 from longform_lab.speed.grid import run_grid
-from longform_lab.speed.selection import Selection, cells_of, chosen_device, chosen_threads, with_choices
+from longform_lab.speed.selection import Selection, cells_of, chosen_threads, with_choices
 from longform_lab.speed.shapes import Cell
 
 GRID = "grid"  # the folder of what the grid measured
 RIVALS = ("ours-linear", "sdpa", "unfused")
-ARCHITECTURES = ("unfused", "sdpa", "longformer", "bigbird", "nystromformer", "ours-linear", "ours-window")
+OTHERS = ("longformer", "bigbird", "nystromformer", "reformer", "performer", "recurrent")
+ARCHITECTURES = ("unfused", "sdpa", *OTHERS, "ours-linear", "ours-window")
 PAPER_LENGTHS = (512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536)
 PAPER_SLOTS = (128, 256, 512, 1_024, 2_048)
 SELECTIONS = {
-    ("table3", "tiny"): Selection(lengths=(128, 256), slots=(64,), competitors=RIVALS),
-    ("table1", "tiny"): Selection(lengths=(128, 256), slots=(64,), competitors=RIVALS),
+    ("table3", "tiny"): Selection(lengths=(128, 256), sizes=("tiny",), slots=(64,), competitors=RIVALS),
+    ("table1", "tiny"): Selection(lengths=(128, 256), sizes=("tiny",), slots=(64,), competitors=(*RIVALS, "recurrent")),
     ("table3", "small"): Selection(lengths=PAPER_LENGTHS[:4], sizes=("base",), slots=PAPER_SLOTS, competitors=RIVALS),
     ("table3", "paper"): Selection(lengths=PAPER_LENGTHS, sizes=("base",), slots=PAPER_SLOTS, competitors=RIVALS),
     ("table1", "small"): Selection(lengths=PAPER_LENGTHS[:5], competitors=ARCHITECTURES),
     ("table1", "paper"): Selection(lengths=PAPER_LENGTHS, sizes=("base",), competitors=ARCHITECTURES),
 }
 EFFORTS = {
-    "tiny": Effort(repeats=1, cell_seconds=5.0, floors="none"),
+    "tiny": Effort(repeats=1, cell_seconds=20.0, floors="none"),
     "small": Effort(repeats=3, cell_seconds=60.0, floors="none"),
     "paper": Effort(floors="none"),
 }
 
 
 def chosen_cells(
-    subject: str,
-    scale: str,
-    *,
-    lengths: Sequence[int] = (),
-    sizes: Sequence[str] = (),
-    slots: Sequence[int] = (),
-    dtype: str | None = None,
-    device: str = "auto",
-    threads: int | None = None,
+    subject: str, scale: str, *, lengths: Sequence[int] = (), device: str = "auto"
 ) -> tuple[list[Cell], tuple[str, ...]]:
-    """The cells of "table1" or "table3" and their competitors; what is not empty replaces the scale's.
+    """The cells of "table1" or "table3" and their competitors; ``lengths``: in place of the scale's.
 
     Raises ConfigurationError for values that do not exist.
     """
     if any(length < 2 for length in lengths):
         raise ConfigurationError(f"lengths={list(lengths)}: each is 2 tokens or more")
-    asked = {"lengths": lengths, "sizes": sizes, "slots": slots, "dtypes": [dtype] if dtype else []}
-    chosen = with_choices(SELECTIONS[subject, scale], **{name: list(values) for name, values in asked.items()})
-    if len(chosen.sizes) > 1:
-        raise ConfigurationError(f"sizes={', '.join(chosen.sizes)}: one at a time, in a folder of its own")
-    cells = cells_of(chosen, device=chosen_device(device), threads=chosen_threads(threads))
+    chosen = with_choices(SELECTIONS[subject, scale], lengths=list(lengths))
+    cells = cells_of(chosen, device=pick_device(device).type, threads=chosen_threads(None))
     if subject == "table3":
         cells = [cell for cell in cells if cell.slots in chosen.slots and 2 * cell.slots <= cell.length]
         if not cells:

@@ -18,8 +18,8 @@ class Subject:
 
 
 SCALES = ("tiny", *CHOICES)
-_FIGURE3 = ("text_field", "seeds", "steps", "from_twin", "preset", "also", "shared", "keep_models")
-_GRID = ("lengths", "sizes", "slots", "dtype", "threads", "device")
+_FIGURE3 = ("text_field", "seeds", "from_twin", "preset", "also", "shared")
+_GRID = ("lengths", "device")
 SUBJECTS = {
     "figure1": Subject(
         "the spectrum of attention",
@@ -43,7 +43,7 @@ SUBJECTS = {
         "accuracy after fine-tuning",
         "6 hours of one core, 12 with --text, which heals; half in two processes",
         ("data",),
-        ("text", "text_field", "seeds", "tasks", "models", "model", "lengths", "fit_length"),
+        ("text", "text_field", "seeds", "tasks", "models", "model", "lengths"),
     ),
     "table3": Subject(
         "time and largest batch against full attention", "20 minutes at most, reckoned from timed passes", (), _GRID
@@ -68,17 +68,13 @@ def refuse_process_groups() -> None:
         )
 
 
-def check_options(name: str, given: frozenset[str], scale: str) -> None:
+def check_options(name: str, given: frozenset[str]) -> None:
     """Raise ConfigurationError for an option that the subject needs and did not get, or got and cannot use.
 
-    Also for an unknown subject, and under torchrun.
+    Also under torchrun.
     """
-    if name not in SUBJECTS:
-        raise ConfigurationError(f'there is no subject "{name}"; there are {", ".join(SUBJECTS)}')
     subject = SUBJECTS[name]
     refuse_process_groups()
-    if scale not in SCALES:
-        raise ConfigurationError(f'scale="{scale}"; it is one of {", ".join(SCALES)}')
     missing = [option for option in subject.needs if option not in given]
     if missing:
         raise ConfigurationError(f"{name} needs {', '.join(f'--{option}' for option in missing)}")

@@ -3,14 +3,12 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.runs.page import Table
 from longform_lab.paper.grid_scales import (
-    EFFORTS,
     by_length,
     chosen_cells,
     common_settings,
@@ -20,17 +18,13 @@ from longform_lab.paper.grid_scales import (
     open_grid,
     plot_by_length,
 )
-from longform_lab.paper.growth import BUILDERS, measured_apart
-from longform_lab.paper.parts import Part, work_through
-from longform_lab.paper.report import Claim, Report, write_report
 from longform_lab.pictures import picture
-from longform_lab.records import Record
+from longform_lab.records import Record, provenance, write_records
+from longform_lab.report import Claim, Report, Section, write_report
 from longform_lab.speed.competitors import all_competitors
-from longform_lab.speed.grid import may_have_passed
 from longform_lab.speed.shapes import Cell
 
 NAME, PICTURE = "growth", "table1.png"
-MIB = 2**20
 FITTED = 3  # of the longest lengths
 STATED = {  # complexity of a layer, sequential operations; the paper's Table 1, or the architecture's own paper
     "recurrent": ("O(n)", "O(n)"),
@@ -53,18 +47,16 @@ HEADS = [
 ]
 
 
-def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choices: Any) -> Report:
+def reproduce_table1(scale: str, output: Path, **choices: Any) -> Report:
     """Measure what is lacking, and write records, picture, table and the report, which is returned.
 
-    ``choices``: lengths, sizes, slots, dtype, device, threads, in place of the scale's. Raises ConfigurationError for
-    fewer than two lengths and for several k.
+    ``choices``: lengths and device, in place of the scale's. Raises ConfigurationError for fewer than two lengths.
     """
     cells, names = chosen_cells("table1", scale, **choices)
-    if len({cell.length for cell in cells}) < max(2, len(cells)):
-        raise ConfigurationError("an exponent needs two lengths or more (--lengths), and one k (--slots)")
+    if len(cells) < 2:
+        raise ConfigurationError("an exponent needs two lengths or more (--lengths)")
     open_grid(output, "table1", scale, cells)
-    measured = [*measured_cells(cells, names, scale, output), *_others(cells, scale, output, progress)]
-    found = _by_architecture(measured)
+    found = _by_architecture(measured_cells(cells, names, scale, output))
     records = [_record(name, rows, cells) for name, rows in found.items()]
     table = Table(HEADS, growth_rows(list(map(vars, records))))
     _draw(found, cells[0], output / PICTURE)
@@ -84,8 +76,12 @@ def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choic
         missing = [f"n = {one.settings['length']:,}: {why}" for one in rows if (why := one.metrics.get("missing"))]
         notes += [f"{_label(name)}: {'; '.join(missing)}."] if missing else []
     pictures = [(PICTURE, "seconds and memory of a pass against tokens of a text, both logarithmic")]
-    report = Report("Table 1: growth with length", lead, table, pictures, notes, claims=claims(records))
-    write_report(output, report, records)
+    results = Section("Results", table, pictures)
+    report = Report(
+        "Table 1: growth with length", lead, [results], notes, claims(records), provenance(list(map(vars, records)))
+    )
+    write_records(output / "records.jsonl", records)
+    write_report(output, report)
     return report
 
 
@@ -115,29 +111,7 @@ def _by_architecture(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _label(name: str) -> str:
-    return BUILDERS[name][0] if name in BUILDERS else all_competitors()[name].label
-
-
-def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> list[Record]:
-    """Architectures that the grid does not have, a part each."""
-    effort = EFFORTS[scale]
-
-    def work(name: str, cell: Cell) -> tuple[Record, Any]:
-        done = measured_apart(name, cell, effort.repeats, 60 + 3 * effort.cell_seconds)
-        metrics = {
-            "seconds": statistics.median(done["seconds"]) if "seconds" in done else None,
-            "peak_mib": done["growth"] / MIB if done.get("growth") is not None else None,
-            "missing": done.get("missing"),
-        }
-        return Record(name="speed", metrics=metrics, settings=cell.settings(name)), None
-
-    parts = [
-        Part(f"{name}-{cell.length}", cell.settings(name), partial(work, name, cell), again=may_have_passed)
-        for name in (("recurrent",) if scale == "tiny" else BUILDERS)
-        for cell in cells
-    ]
-    finished, _ = work_through(parts, output, lambda done: None, described="table1", progress=progress)
-    return [one.record for one in finished]
+    return all_competitors()[name].label
 
 
 def _record(name: str, rows: Sequence[Record], cells: Sequence[Cell]) -> Record:

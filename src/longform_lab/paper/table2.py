@@ -76,8 +76,7 @@ SCALES = {
 class Table2:
     """Request for the table: models, tasks, seeds, sizes.
 
-    ``data``: folder of the tasks' files, or "hf". ``fit_length``: pure Linformers get E and F of the length that a
-    task's texts are cut to, in place of 512. ``healing_text``: files to heal converted models on before
+    ``data``: folder of the tasks' files, or "hf". ``healing_text``: files to heal converted models on before
     fine-tuning; empty: they are fine-tuned as converted.
     """
 
@@ -89,7 +88,6 @@ class Table2:
     models: tuple[str, ...] = tuple(variants())
     healing_text: tuple[str, ...] = ()
     text_field: str = "text"
-    fit_length: bool = False
     progress: bool = True
 
     @property
@@ -108,7 +106,7 @@ class Table2:
             "batch_size": scale.batch_size,
             "healing_tokens": scale.healing if self.healing_text else 0,
             "healing_text": [Path(name).name for name in self.healing_text],
-            "fit_length": self.fit_length,
+            "fit_length": False,  # records have both kinds: E and F are of 512 tokens whatever a task's texts have
             "original_key": model_identity(local_source(scale.model))["weights_key"],
             "healing_key": corpus_key(self.healing_corpus) if self.healing_text else None,
         }
@@ -193,10 +191,7 @@ class Finetuning:
                 held_out=scale.held_out,
                 progress=request.progress,
             )
-        length = scale.amounts[self.task.name].max_length if request.fit_length else LENGTH
-        model, tokenizer = with_new_head(
-            source, self.variant, len(set(self.train.labels)), self.seed, healed, length=length
-        )
+        model, tokenizer = with_new_head(source, self.variant, len(set(self.train.labels)), self.seed, healed)
         settings = FinetuningSettings(
             task="single-label",
             max_length=scale.amounts[self.task.name].max_length,

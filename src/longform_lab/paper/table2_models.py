@@ -61,12 +61,9 @@ def heal(
 
 
 def with_new_head(
-    source: str, variant: Variant, labels: int, seed: int, healed: Path | None, *, length: int = LENGTH
+    source: str, variant: Variant, labels: int, seed: int, healed: Path | None
 ) -> tuple[PreTrainedModel, Any]:
-    """The model with a classification head and its tokenizer; every variant's head of a seed has the same weights.
-
-    ``length``: n of a Linformer, whose E and F are resized to it; with as many slots they are the identity.
-    """
+    """The model with a classification head and its tokenizer; every variant's head of a seed has the same weights."""
     set_seed(seed)
     original = with_labels(source, labels, None)
     if variant.options is None:
@@ -75,6 +72,4 @@ def with_new_head(
     if healed is not None:
         missing = made.model.base_model.load_state_dict(load_encoder(healed).base_model.state_dict(), strict=False)
         assert not missing.missing_keys
-    if length < LENGTH and "projected_length" in variant.options:
-        made.model.resize_sequence_length(length, projected_length=min(length, variant.options["projected_length"]))
     return made.model, made.tokenizer

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from longform.runs.page import Table
 from longform_lab.paper.parts import Finished
-from longform_lab.paper.report import Claim, Report, mean_and_spread, write_report
 from longform_lab.pictures import finish, picture
+from longform_lab.records import provenance, write_records
+from longform_lab.report import Claim, Report, Section, mean_and_spread, write_report
 
 PICTURE = "table2.png"
 ORIGINAL = "original"
@@ -110,21 +112,22 @@ def report_table2(finished: Sequence[Finished], output: Path, *, asked: int) -> 
     scores, labels = scores_of(rows)
     tasks = list(dict.fromkeys(row["settings"]["task"] for row in rows))
     _draw(scores, labels, tasks, gaps(scores, tasks), output / PICTURE)
-    write_report(output, page_of_table2(rows, asked=asked), [one.record for one in finished])
+    records = [one.record for one in finished]
+    write_records(output / "records.jsonl", records)
+    write_report(output, page_of_table2(rows, asked=asked, foot=provenance(list(map(vars, records)))))
 
 
-def page_of_table2(rows: Sequence[Mapping[str, Any]], *, asked: int) -> Report:
+def page_of_table2(rows: Sequence[Mapping[str, Any]], *, asked: int, foot: str = "") -> Report:
     """The page, of the fine-tunings that are finished."""
     scores, labels = scores_of(rows)
     tasks = list(dict.fromkeys(row["settings"]["task"] for row in rows))
     return Report(
         "Table 2: fine-tuned accuracy",
         [_lead(rows[0]["settings"]), f"{len(rows)} of {asked} fine-tunings are done."],
-        Table(*accuracy_table(rows)),
-        [(PICTURE, "accuracy of each model against the original's, by task")],
+        [Section("Results", Table(*accuracy_table(rows)), [(PICTURE, "accuracy against the original's, by task")])],
         _notes(rows),
-        [("The paper's, for comparison", _published(labels))],
         claims(labels, gaps(scores, tasks)),
+        foot,
     )
 
 
@@ -147,12 +150,6 @@ def _lead(settings: Mapping[str, Any]) -> str:
         f"Accuracy on the dev part after fine-tuning {settings['original']}, n = {settings['n']}: "
         f"{settings['epochs']:g} passes, learning rate {settings['learning_rate']:g}, the same texts, order and "
         "head for every model. "
-        + (
-            "E and F of pure Linformers have the length that a task's texts are cut to; with as many slots they are "
-            "the identity, and the model is full attention. "
-            if settings.get("fit_length")
-            else ""
-        )
         + (
             f"Converted models were healed on {healed:,} tokens of unlabelled text first."
             if healed
@@ -198,25 +195,16 @@ def _without_short(rows: Sequence[Mapping[str, Any]], short: Sequence[str]) -> l
     return said
 
 
-def _published(labels: Mapping[str, str]) -> Table:
-    """The paper's rows at n = 512; its original is RoBERTa-base."""
-    heads = ["the paper, n = 512", "SST-2", "IMDB", "QNLI", "QQP", "average", "against the original"]
-    rows = []
-    for key, values in PAPER.items():
-        name = "RoBERTa-base" if key == ORIGINAL else labels.get(key, key)
-        gap = _gap([values[-1] - PAPER[ORIGINAL][-1]], of_itself=key == ORIGINAL)
-        rows.append([name, *(f"{value:g}" for value in values), gap])
-    return Table(heads, rows)
-
-
 ACROSS = {True: "accuracy minus the fine-tuned original's, points", False: "accuracy, %"}  # with the original or not
 
 
 def _points(scores: Scores, models: Sequence[str], task: str) -> list[tuple[float, int]]:
     """Mean of each model on a task, less the original's where there is one, and the model's row."""
     base = scores.get(ORIGINAL, {}).get(task)
-    zero = _mean(base) if base else 0.0
-    return [(_mean(scores[model][task]) - zero, row) for row, model in enumerate(models) if task in scores[model]]
+    zero = fmean(base.values()) if base else 0.0
+    return [
+        (fmean(scores[model][task].values()) - zero, row) for row, model in enumerate(models) if task in scores[model]
+    ]
 
 
 def _draw(
@@ -240,7 +228,3 @@ def _draw(
         across = ACROSS[ORIGINAL in scores]
         beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 9, "markerscale": 0.7}
         finish(axes, title, across, "", legend=beside, ylim=(len(models) - 0.5, -0.5))
-
-
-def _mean(values: Mapping[int, float]) -> float:
-    return sum(values.values()) / len(values)

@@ -1,9 +1,9 @@
-"""Similarity of heads: how alike their attention maps are, and which could use another's.
+"""Similarity of heads: how alike their attention maps are.
 
 Axes: n tokens, m valid tokens, L layers, h heads, H = L h heads of the whole model, layer by layer.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -38,46 +38,6 @@ def _similarity(model: Any, ids: Tensor) -> Tensor:
     heads = rows[-1].shape[1]
     lower = torch.cat([pad(row, (0, heads - row.shape[1])) for row in rows]).tril()
     return lower + lower.tril(-1).T
-
-
-def followers(similarity: Tensor, heads: int, *, across: bool) -> list[tuple[int, int]]:
-    """Heads that could use another's map, most redundant first: (follower, leader) numbers of ``similarity`` (H, H).
-
-    Each pair is the most alike of those left whose leader stands earlier, in the same layer of ``heads`` heads or,
-    ``across``, in any layer before too. A head that follows leads no more; who followed it follows its leader
-    (``leaders_of``).
-    """
-    count = len(similarity)
-    number = torch.arange(count)
-    layer = number // heads
-    possible = number[:, None] < number  # row leads, column follows
-    if not across:
-        possible &= layer[:, None] == layer
-    open_pairs = torch.where(possible, similarity.double(), -torch.inf)
-    found = []
-    while bool((best := open_pairs.max()).isfinite()):
-        leader, follower = divmod(int((open_pairs == best).flatten().int().argmax()), count)
-        found.append((follower, leader))
-        open_pairs[:, follower] = -torch.inf
-        open_pairs[follower] = -torch.inf
-    return found
-
-
-def random_followers(count: int, heads: int, *, seed: int) -> list[tuple[int, int]]:
-    """The control: pairs inside layers in an order that nothing decides; ``count`` H heads, ``heads`` h a layer."""
-    generator = torch.Generator().manual_seed(seed)
-    return followers(torch.rand(count, count, generator=generator), heads, across=False)
-
-
-def leaders_of(pairs: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """For each of ``count`` heads the one whose map it uses when ``pairs`` follow; itself where it follows nobody."""
-    leader = list(range(count))
-    for follower, chosen in pairs:
-        leader[follower] = chosen
-    for head in range(count):
-        while leader[leader[head]] != leader[head]:
-            leader[head] = leader[leader[head]]
-    return leader
 
 
 def inside_and_across(similarity: Tensor, heads: int) -> tuple[Tensor, float]:

@@ -3,15 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch import Tensor
+
 from longform_lab.pictures import colours, finish, literal, picture
 from longform_lab.spectrum.heads import inside_and_across
-from longform_lab.spectrum.results import HeadComparison, RunResult
-
-KINDS = {
-    "inside": ("most alike, in one layer", "tab:blue", "o"),
-    "across": ("most alike, in any layer", "tab:orange", "s"),
-    "random": ("any two in one layer", "tab:gray", "x"),
-}
+from longform_lab.spectrum.results import RunResult
 
 
 def plot_curves(result: RunResult, index: int, path: Path) -> None:
@@ -52,21 +48,6 @@ def plot_heat_map(result: RunResult, index: int, path: Path) -> None:
         axes.set_title(f"{_subject(result)}:\n% of the sum in {index} of {length} singular values", fontsize=11)
 
 
-def plot_k(result: RunResult, shares: Sequence[float], chosen: dict[str, list[int]], path: Path) -> None:
-    """k that each layer needs for several ``shares`` of the sum, and the k ``chosen`` (name -> k a layer) as steps."""
-    cumulative = result.spectrum.cumulative.mean(1)
-    layers, length = cumulative.shape
-    places = list(range(1, layers + 1))
-    with picture(path, 7.2, 4.2) as axes:
-        for share, colour in zip(shares, colours(len(shares)), strict=True):
-            needed = [1 + int((curve < share).sum()) for curve in cumulative]
-            axes.plot(places, needed, marker="o", color=colour, label=f"{share:.0%} of the sum")
-        for (name, ks), style in zip(chosen.items(), ("--", ":", "-."), strict=False):
-            axes.step(places, ks, where="mid", color="black", linestyle=style, linewidth=1.2, label=name)
-        title = f"{_subject(result)}: singular values that each layer needs"
-        finish(axes, title, "layer", f"k (of {length})", xticks=places, ylim=(0, None))
-
-
 def plot_comparison(results: Sequence[RunResult], index: int, path: Path) -> None:
     """Share of the sum at ``index`` against depth, a line a run: mean over heads, band from lowest to highest head."""
     with picture(path, 7.2, 4.4) as axes:
@@ -81,14 +62,14 @@ def plot_comparison(results: Sequence[RunResult], index: int, path: Path) -> Non
         finish(axes, title, "depth (0: input, 1: output)", up, xlim=(0, 1))
 
 
-def plot_similarity(result: RunResult, compared: HeadComparison, path: Path) -> None:
+def plot_similarity(result: RunResult, similarity: Tensor, path: Path) -> None:
     """Cosine of every two heads' maps, layer by layer."""
     layers, heads = result.spectrum.effective_rank.shape
-    inside, across = inside_and_across(compared.similarity, heads)
+    inside, across = inside_and_across(similarity, heads)
     middles = [layer * heads + (heads - 1) / 2 for layer in range(layers)]
     names = [f"{layer + 1}" for layer in range(layers)]
     with picture(path, 7.0, 6.2) as axes:
-        image = axes.imshow(compared.similarity.tolist(), cmap="magma", vmin=0.0, vmax=1.0, interpolation="nearest")
+        image = axes.imshow(similarity.tolist(), cmap="magma", vmin=0.0, vmax=1.0, interpolation="nearest")
         axes.set_xticks(middles, names)
         axes.set_yticks(middles, names)
         axes.tick_params(length=0)
@@ -102,21 +83,6 @@ def plot_similarity(result: RunResult, compared: HeadComparison, path: Path) -> 
             f"of different layers by {across:.2f}",
             fontsize=11,
         )
-
-
-def plot_sharing(result: RunResult, compared: HeadComparison, path: Path) -> None:
-    """Cosine of the embedding to the unchanged model's against the share of heads that use another head's map."""
-    with picture(path, 7.2, 4.2) as axes:
-        for kind, (said, colour, marker) in KINDS.items():
-            rows = [row for row in compared.fidelity if row["pairs"] == kind]
-            shares, cosines = [0.0, *(row["share"] for row in rows)], [1.0, *(row["cosine"] for row in rows)]
-            axes.plot(shares, cosines, color=colour, marker=marker, label=said)
-        title, across = f"{_subject(result)}: fewer maps, nothing trained", "heads that use another head's map"
-        legend = {"fontsize": 9, "title": "which heads share"}
-        finish(
-            axes, title, f"{across} (share of all heads)", "cosine of the embedding to the model's own", legend=legend
-        )
-        axes.xaxis.set_major_formatter(_percent)
 
 
 def _subject(result: RunResult) -> str:

@@ -18,32 +18,19 @@ ABOUT = ("name", "model", "corpus", "seconds", "notes", "subject", "facts")  # o
 
 
 @dataclass(frozen=True)
-class HeadComparison:
-    """``similarity``: cosine of every two heads' maps (H, H), H = layers x heads, layer by layer.
-
-    ``fidelity``: rows of "pairs" ("inside", "across", "random"), "replaced" (heads that use another's map), "share"
-    (of all heads), "cosine" and "error" (see Fidelity). ``compared`` and ``tried``: texts for the one and the other.
-    """
-
-    similarity: Tensor
-    fidelity: list[dict[str, Any]]
-    compared: int
-    tried: int
-
-
-@dataclass(frozen=True)
 class RunResult:
     """One model on one corpus; ``name`` tells it from the report's others and can be a file name.
 
     ``subject``: which model and corpus, as ``subject_identity`` has them. ``facts``: when, on what machine, and with
-    what versions it was measured.
+    what versions it was measured. ``similarity``: cosine of every two heads' maps (H, H), H = layers x heads, layer by
+    layer, over ``head_texts`` texts; None where heads were not compared.
     """
 
     name: str
     model: str
     corpus: str
     spectrum: Spectrum
-    heads: HeadComparison | None = None
+    similarity: Tensor | None = None
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     subject: dict[str, Any] = field(default_factory=dict)
@@ -56,7 +43,7 @@ def write_result(path: Path, result: RunResult) -> None:
 
 
 def _rows(result: RunResult) -> list[dict[str, Any]]:
-    spectrum, compared = result.spectrum, result.heads
+    spectrum = result.spectrum
     about = {name: getattr(result, name) for name in ABOUT}
     counts = {name: getattr(spectrum, name) for name in COUNTS}
     rows: list[dict[str, Any]] = [{"event": "run", **about, "seconds": round(result.seconds, 1), **counts}]
@@ -72,10 +59,8 @@ def _rows(result: RunResult) -> list[dict[str, Any]]:
             }
             for head, curve in enumerate(curves)
         ]
-    if compared is not None:
-        cosines = [_rounded(row) for row in compared.similarity]
-        rows.append({"event": "similarity", "texts": compared.compared, "cosines": cosines})
-        rows += [{"event": "sharing", "texts": compared.tried, **row} for row in compared.fidelity]
+    if result.similarity is not None:
+        rows.append({"event": "similarity", "cosines": [_rounded(row) for row in result.similarity]})
     return rows
 
 
@@ -100,14 +85,6 @@ def _result(rows: list[dict[str, Any]]) -> RunResult:
 
     counts = {name: run[name] for name in COUNTS}
     spectrum = Spectrum(grid("cumulative"), grid("deviation"), grid("effective_rank"), **counts)
-    return RunResult(**{name: run[name] for name in ABOUT if name in run}, spectrum=spectrum, heads=_compared(rows))
-
-
-def _compared(rows: list[dict[str, Any]]) -> HeadComparison | None:
     compared = next((row for row in rows if row["event"] == "similarity"), None)
-    if compared is None:
-        return None
-    sharing = [row for row in rows if row["event"] == "sharing"]
-    fidelity = [{key: value for key, value in row.items() if key not in ("event", "texts")} for row in sharing]
-    cosines = torch.tensor(compared["cosines"], dtype=torch.float64)
-    return HeadComparison(cosines, fidelity, compared["texts"], sharing[0]["texts"] if sharing else 0)
+    similarity = None if compared is None else torch.tensor(compared["cosines"], dtype=torch.float64)
+    return RunResult(**{name: run[name] for name in ABOUT if name in run}, spectrum=spectrum, similarity=similarity)

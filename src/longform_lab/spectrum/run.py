@@ -10,26 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from torch import Tensor
-from tqdm import tqdm
-
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, require
 from longform.runs.facts import commit, environment, now
 from longform.runs.folder import check_same, open_run_folder
 from longform.runs.output import sole_output
 from longform.runs.subject import subject_identity
-from longform_lab.spectrum.heads import followers, head_similarity, leaders_of, random_followers
+from longform_lab.spectrum.heads import head_similarity
 from longform_lab.spectrum.measure import measure_spectrum
-from longform_lab.spectrum.report import write_report
-from longform_lab.spectrum.results import HeadComparison, RunResult, read_result, write_result
+from longform_lab.spectrum.report import report_spectra
+from longform_lab.spectrum.results import RunResult, read_result, write_result
 from longform_lab.spectrum.running_sums import SumsFile
-from longform_lab.spectrum.settings import OpenedModel, Opener, SpectrumSettings, SpectrumView
-from longform_lab.spectrum.shared_maps import last_states, sharing_fidelity
+from longform_lab.spectrum.settings import Opener, SpectrumSettings, SpectrumView
 from longform_lab.spectrum.views import draw, write_chosen, write_records
 
 IDENTITY, RUNS, UNFINISHED = "spectrum.json", "runs", "unfinished"
-SHARED = (0.125, 0.25, 0.375, 0.5, 0.75)  # of all heads
 
 
 def run_spectrum(
@@ -81,10 +76,10 @@ def _run(
         longest = result.spectrum.longest
         _check_view(view, longest, f"the {longest} tokens of the longest text of {result.corpus}")
     for result in results:
-        draw(result, view, output)
         write_chosen(result, view, output)
+    draw(results, view, output)
     write_records(results, view, asdict(settings), output)
-    write_report(results, view, output, asdict(settings))
+    report_spectra(results, view, output, asdict(settings))
     return results
 
 
@@ -130,12 +125,8 @@ def _measure(
     began, resumed = time.perf_counter(), sums.path.exists()
     opened = opener(model)
     spectrum, texts = measure_spectrum(opened, corpus, settings, progress=progress, name=name, kept=sums)
-    heads, notes = None, ["it was interrupted, and the time is that since then"] if resumed else []
-    if settings.head_texts and len(texts) < 2:
-        notes.append("heads were not compared: that takes two texts")
-    elif settings.head_texts:
-        heads, said = compare_heads(opened, texts, spectrum.effective_rank.shape[1], progress=progress)
-        notes += said
+    notes = ["it was interrupted, and the time is that since then"] if resumed else []
+    similarity = head_similarity(opened.model, texts) if settings.head_texts else None
     if spectrum.shortest < settings.max_length:
         notes.append(
             f"texts have {spectrum.shortest:,} to {spectrum.longest:,} tokens; one of m tokens has a share of 100 % "
@@ -144,34 +135,7 @@ def _measure(
     seconds = time.perf_counter() - began
     facts = {"measured": now(), **environment(opened.model.device, opened.model.dtype)}
     titles, subject = (short_name(model), short_name(corpus.sources[0])), dict(sums.subject)
-    return RunResult(name, *titles, spectrum, heads, seconds, notes, subject, facts)
-
-
-def compare_heads(
-    opened: OpenedModel, texts: Sequence[Tensor], heads: int, *, progress: bool = False
-) -> tuple[HeadComparison, list[str]]:
-    """Similarity of heads on every other one of ``texts``, and on the rest what becomes of the output when they share.
-
-    ``heads``: of a layer. Returns also notes on what could not be done.
-    """
-    compared, tried = texts[::2], texts[1::2]
-    similarity = head_similarity(opened.model, compared)
-    count, own = len(similarity), last_states(opened.model, tried)
-    kinds = {
-        "inside": followers(similarity, heads, across=False),
-        "across": followers(similarity, heads, across=True),
-        "random": random_followers(count, heads, seed=0),
-    }
-    some = sorted({round(share * count) for share in SHARED} - {0})
-    wanted = [(kind, replaced) for kind, pairs in kinds.items() for replaced in some if replaced <= len(pairs)]
-    fidelity = []
-    for kind, replaced in tqdm(wanted, desc="heads share maps", disable=not progress):
-        try:
-            found = sharing_fidelity(opened.model, tried, own, leaders_of(kinds[kind][:replaced], count))
-        except ConfigurationError as error:
-            return HeadComparison(similarity, [], len(compared), 0), [f"heads were compared, but {error}"]
-        fidelity.append({"pairs": kind, "replaced": replaced, "share": replaced / count, **asdict(found)})
-    return HeadComparison(similarity, fidelity, len(compared), len(tried)), []
+    return RunResult(name, *titles, spectrum, similarity, seconds, notes, subject, facts)
 
 
 def _check_view(view: SpectrumView, most: int, said: str) -> None:

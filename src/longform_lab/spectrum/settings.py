@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from longform.errors import ConfigurationError
-from longform.training.settings import check_least
+from longform.runs.settings import check_least
 
 
 class OpenedModel(NamedTuple):
@@ -31,19 +31,16 @@ class SpectrumSettings:
         texts: texts taken of each corpus, the first ones that are not passed over; null: all
         min_tokens: texts of fewer tokens are passed over and counted; null: none are, and one without two tokens of
             its own is an error
-        head_texts: texts on which heads are compared, half to find out which are alike, half to let them share
-            one map; 0: heads are not compared
+        head_texts: texts on which heads are compared; 0: heads are not compared
     """
 
     max_length: int = 512
     texts: int | None = 100
     min_tokens: int | None = None
-    head_texts: int = 16
+    head_texts: int = 8
 
     def __post_init__(self) -> None:
         check_least(self, max_length=2, texts=1, min_tokens=2, head_texts=0)
-        if self.head_texts == 1:
-            raise ConfigurationError("head_texts is 1; two are needed, one to compare heads and one to try, or 0")
         if self.min_tokens is not None and self.min_tokens > self.max_length:
             raise ConfigurationError(
                 f"min_tokens={self.min_tokens} is above max_length={self.max_length}, at which texts are cut"
@@ -80,10 +77,3 @@ class SpectrumView:
     def indices(self) -> list[int]:
         """``index`` as a list."""
         return [self.index] if isinstance(self.index, int) else self.index
-
-
-def texts_at(scale: str) -> int:
-    """Texts of a corpus at a scale. Raises ConfigurationError for one that there is not."""
-    if scale not in TEXTS:
-        raise ConfigurationError(f'scale is "{scale}"; there are {" and ".join(TEXTS)}')
-    return TEXTS[scale]

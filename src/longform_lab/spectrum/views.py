@@ -5,29 +5,29 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.files import write_json, write_lines
-from longform_lab.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, kept_share, smallest_slots
-from longform_lab.spectrum.plots import plot_curves, plot_heat_map, plot_k, plot_sharing, plot_similarity
+from longform_lab.spectrum.choose import head_k_at_total, k_at_total, kept_share, smallest_slots
+from longform_lab.spectrum.plots import plot_comparison, plot_curves, plot_heat_map, plot_similarity
 from longform_lab.spectrum.results import RunResult
 from longform_lab.spectrum.settings import SpectrumView
 
-PLOTS, CHOSEN, RECORDS = "plots", "projected_length", "records.jsonl"
-SHARES = (0.5, 0.75, 0.9, 0.95)  # of the sum, in the picture of k
+PLOTS, CHOSEN, RECORDS = Path("plots"), "projected_length", "records.jsonl"
+COMPARISON = PLOTS / "comparison.png"
 
 
-def plot_path(output: Path, result: RunResult, kind: str) -> Path:
-    """Where a picture is: "curves", "heat_map", "k", "similarity" or "sharing"."""
-    return output / PLOTS / f"{result.name}-{kind}.png"
+def plot_path(result: RunResult, kind: str) -> Path:
+    """Where a picture is in the folder: "curves", "heat_map" or "similarity"."""
+    return PLOTS / f"{result.name}-{kind}.png"
 
 
-def draw(result: RunResult, view: SpectrumView, output: Path) -> None:
-    """Pictures of one run."""
-    plot_curves(result, view.indices[0], plot_path(output, result, "curves"))
-    plot_heat_map(result, view.indices[0], plot_path(output, result, "heat_map"))
-    plot_k(result, SHARES, chosen_per_layer(result, view), plot_path(output, result, "k"))
-    if result.heads is not None:
-        plot_similarity(result, result.heads, plot_path(output, result, "similarity"))
-        if result.heads.fidelity:
-            plot_sharing(result, result.heads, plot_path(output, result, "sharing"))
+def draw(results: Sequence[RunResult], view: SpectrumView, output: Path) -> None:
+    """Pictures of every run, and of several side by side."""
+    for result in results:
+        plot_curves(result, view.indices[0], output / plot_path(result, "curves"))
+        plot_heat_map(result, view.indices[0], output / plot_path(result, "heat_map"))
+        if result.similarity is not None:
+            plot_similarity(result, result.similarity, output / plot_path(result, "similarity"))
+    if len(results) > 1:
+        plot_comparison(results, view.indices[0], output / COMPARISON)
 
 
 def chosen_per_layer(result: RunResult, view: SpectrumView) -> dict[str, list[int]]:
@@ -95,16 +95,6 @@ def _head_records(result: RunResult, view: SpectrumView) -> Iterator[dict[str, A
                 "keep": view.keep,
                 "k": chosen[layer][head],
             }
-
-
-def uniform_share(result: RunResult, k: int) -> float:
-    """The least share that a layer keeps with the same k everywhere."""
-    return float(result.spectrum.cumulative.mean(1)[:, k - 1].min())
-
-
-def slots_below(length: int, k: int, *, pooled: bool) -> int:
-    """The largest number of slots of at most ``k`` that a projection can have."""
-    return max(slots for slots in allowed_slots(length, pooled=pooled) if slots <= max(k, 1))
 
 
 def _rounded(values: Sequence[float]) -> list[float]:

@@ -1,7 +1,7 @@
 """The measurement of one cell of the grid, in child processes, and its rows.
 
 First one pass of each competitor, for its memory and to see whether it runs at all; then those that ran alternate in
-one process (in several, with SDPA in each, where memory does not hold all models).
+one process.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.facts import now
-from longform.training.settings import check_least, check_positive
+from longform.runs.settings import check_least, check_positive
 from longform_lab.records import Record
 from longform_lab.speed.children import Outcome, run_child
 from longform_lab.speed.competitor import Competitor
-from longform_lab.speed.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
-from longform_lab.speed.memory import free_bytes
+from longform_lab.speed.guards import Probe, fitting_repeats
 from longform_lab.speed.precision import impossible
 from longform_lab.speed.rows import REFERENCES, UNFUSED, make_row, with_ratios
 from longform_lab.speed.shapes import Cell
@@ -37,14 +36,9 @@ class Effort:
         check_least(self, repeats=1)
         check_positive(self, "cell_seconds")
 
-    def asked(self, family: str) -> dict[str, Any]:
-        """Requirement on a row of ``family``, as its record says it."""
-        return {
-            "cell_seconds": self.cell_seconds,
-            "asked_repeats": self.repeats,
-            "asked_memory": self.memory,
-            "asked_floor": self.floors in ("all", family),
-        }
+    def has_floor(self, family: str) -> bool:
+        """Whether floors of this family are timed."""
+        return self.floors in ("all", family)
 
 
 @dataclass
@@ -60,19 +54,14 @@ class CellRun:
     probes: dict[str, Probe] = field(default_factory=dict)
     timed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def rows(self, lacking: Sequence[str], known: Iterable[Record]) -> list[Record]:
-        """Records of the competitors ``lacking``; references among the others are measured again beside them.
-
-        ``known``: records of shorter texts, from which times are predicted.
-        """
-        known = list(known)
+    def rows(self, lacking: Sequence[str]) -> list[Record]:
+        """Records of the competitors ``lacking``; references among the others are measured again beside them."""
         wanted = [name for name in self.competitors if name in lacking or name in REFERENCES]
-        repeats = {name: count for name in wanted if (count := self._possible(name, known))}
+        repeats = {name: self.effort.repeats for name in wanted if self._possible(name)}
         if self.effort.memory and repeats:
             self._probe(repeats)
             repeats = self._fitting()
-        for group in self._groups(list(repeats)):
-            self._time({name: repeats[name] for name in group}, lacking)
+        self._time(repeats, lacking)
         date, unfused = now(), self.probes.get(UNFUSED)
         return [
             make_row(
@@ -82,26 +71,18 @@ class CellRun:
                 self.probes.get(name),
                 unfused,
                 self.missing.get(name),
-                self._asked(name),
+                self.effort.cell_seconds,
                 date,
             )
             for name in lacking
         ]
 
-    def _asked(self, name: str) -> dict[str, Any]:
-        return self.effort.asked(self.competitors[name].family)
-
-    def _possible(self, name: str, known: list[Record]) -> int:
-        """Rounds, by what is known before anything ran; 0, with the reason kept, where there can be none."""
-        competitor, count = self.competitors[name], self.effort.repeats
-        reason = impossible(self.cell) or competitor.missing(self.cell)
-        seconds = None if reason else predicted_seconds(competitor, self.cell, known)
-        if seconds is not None:
-            count = fitting_repeats(seconds, count, self.effort.cell_seconds)
-            reason = "" if count else self._too_long(seconds)
+    def _possible(self, name: str) -> bool:
+        """Whether it can run, by what is known before anything ran; the reason is kept where it cannot."""
+        reason = impossible(self.cell) or self.competitors[name].missing(self.cell)
         if reason:
             self.missing[name] = reason
-        return 0 if reason else count
+        return not reason
 
     def _too_long(self, seconds: float) -> str:
         return f"a pass takes about {seconds:,.0f} s, too long for --cell-seconds {self.effort.cell_seconds:,.0f}"
@@ -129,12 +110,6 @@ class CellRun:
         self.missing |= {name: self._too_long(ran[name]) for name, count in repeats.items() if not count}
         return {name: count for name, count in repeats.items() if count}
 
-    def _groups(self, names: list[str]) -> list[list[str]]:
-        if not self.probes:
-            return [names]
-        chosen = {name: self.probes[name] for name in names}
-        return memory_groups(chosen, REFERENCES[:1], self.cell.work, free_bytes(self.cell.device))
-
     def _time(self, repeats: dict[str, int], lacking: Sequence[str]) -> None:
         """A group in one process; where that ends badly, what ran last is left out and the rest tried again.
 
@@ -142,7 +117,9 @@ class CellRun:
         """
         while repeats:
             seconds = 2 * self._limit * (len(repeats) + 1)  # floors run too
-            floored = [name for name in repeats if name in lacking and self._asked(name)["asked_floor"]]
+            floored = [
+                name for name in repeats if name in lacking and self.effort.has_floor(self.competitors[name].family)
+            ]
             outcome = run_child(
                 "time",
                 self.cell,

@@ -41,8 +41,6 @@ class Outcome:
             self.begun = name
         elif kind == "missing":
             self.missing[name] = event["reason"]
-        elif kind == "shares":
-            self.found[name]["shares"] = event["shares"]
         else:
             self.found[name] = event
 

@@ -70,6 +70,7 @@ class Competitor:
     verify: Callable[[Shape], None] | None = None
     floor: Callable[[Shape, int], Floor] | None = None
     packages: tuple[str, ...] = ()  # that it needs beyond the package's own dependencies
+    extra: str = "peers"  # which installs them
     autocast: bool = False  # in bfloat16 its weights stay in float32, because it does not run otherwise
     quadratic: bool = False  # time and memory grow as n²
     longest: int | None = 65_536  # most tokens that it is measured with, or None
@@ -85,7 +86,7 @@ class Competitor:
         """Why it cannot run in this cell, as far as that is known without trying; "" where it can."""
         absent = [name for name in self.packages if find_spec(name) is None]
         if absent:
-            return f"not installed: {', '.join(absent)} ({installing('peers')})"
+            return f"not installed: {', '.join(absent)} ({installing(self.extra)})"
         if self.longest is not None and cell.length > self.longest:
             return f"above {self.longest:,} tokens only Longform is measured"
         return self.refuses(cell.shape)

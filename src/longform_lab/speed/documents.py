@@ -19,8 +19,8 @@ from longform.data.special_tokens import content_ids
 from longform.errors import ConfigurationError, LongformError
 from longform.functional.conditions import native_bfloat16
 from longform.inference.encoders import Encoder
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS
-from longform_lab.demo.licences import licence_documents
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
+from longform_lab.licences import licence_documents
 from longform_lab.records import Record, append_records, read_records
 from longform_lab.speed.measuring import alternate, paired_ratio, spread
 from longform_lab.speed.readings import CHUNKS, Reading, all_readings

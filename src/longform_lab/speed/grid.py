@@ -38,21 +38,19 @@ def run_grid(
 ) -> list[Record]:
     """Measure what the records in ``output`` lack, and return all records of these cells and competitors.
 
-    A row that is there is not measured again, and ``tell`` is told from what commit it is, unless ``effort`` asks for
-    more rounds, for memory or for a floor that were not asked for; nor is one that says why it is missing, unless a
-    package, a compiler or memory was, or, as for one with fewer rounds than asked, now there is more time. ``also``:
-    another file that gets each new record.
+    A row that is there is not measured again, and ``tell`` is told from what commit it is; one that says why it is
+    missing is, where a package, a compiler or memory was, or where now there is more time. ``also``: another file that
+    gets each new record.
     Raises CheckpointError where the records cannot be read.
     """
     commit()  # of the code that runs, whatever is checked out by the end
     path = output / RECORDS
-    records = _records_in(output)
     targets = list(filter(None, (path, also)))
     for target in targets[1:]:  # an error now is better than one after the first cell
         append_records(target, [])
-    there = {key_of(record.settings): record for record in records}
+    there = {key_of(record.settings): record for record in _records_in(output)}
     wanted = [key_of(cell.settings(name)) for cell, name in product(cells, competitors)]
-    kept = _kept(wanted, there, effort, competitors, tell)
+    kept = _kept(wanted, there, effort, tell)
     with tqdm(total=len(cells) * len(competitors), unit="row", desc="benchmark") as bar:
         for cell in cells:
             lacking = [name for name in competitors if key_of(cell.settings(name)) not in kept]
@@ -60,10 +58,9 @@ def run_grid(
             if not lacking:
                 continue
             tell(str(cell))
-            rows = CellRun(cell, competitors, effort, output / LOG, bar.set_postfix_str).rows(lacking, records)
+            rows = CellRun(cell, competitors, effort, output / LOG, bar.set_postfix_str).rows(lacking)
             for target in targets:
                 append_records(target, rows)
-            records += rows
             for row in rows:
                 there[key_of(row.settings)] = row
                 tell(f"  {say(row)}")
@@ -90,22 +87,11 @@ def _records_in(output: Path) -> list[Record]:
         raise CheckpointError(f'"{path}" is damaged ({error}): {way_out}') from error
 
 
-def worth_another_try(record: Record, effort: Effort, competitors: Mapping[str, Competitor]) -> bool:
-    """Whether a row has no time for a reason that may have passed, or less was asked of it than is now."""
-    reason = str(record.metrics["missing"])
-    asked = effort.asked(competitors[record.settings["competitor"]].family)
-    had = {name: record.metrics.get(name) for name in asked}  # older rows do not say
-    more = {name for name, value in had.items() if isinstance(value, int | float) and asked[name] > value}
-    if record.metrics["missing"] is None:
-        done, wanted = record.metrics.get("repeats"), had["asked_repeats"]
-        cut_short = isinstance(done, int) and isinstance(wanted, int) and done < wanted
-        return bool(more if cut_short else more - {"cell_seconds"})
-    return may_have_passed(record) or ("cell_seconds" in more and reason.startswith(TOO_LONG))
-
-
-def may_have_passed(record: Record) -> bool:
-    """Whether a row has no time for lack of a package, a compiler or memory."""
-    return str(record.metrics["missing"]).startswith(PASSING)
+def worth_another_try(record: Record, effort: Effort) -> bool:
+    """Whether a row has no time for a reason that may have passed: a package, a compiler, memory, or less time."""
+    reason, allowed = str(record.metrics["missing"]), record.metrics.get("cell_seconds")
+    more_time = isinstance(allowed, float) and effort.cell_seconds > allowed  # older rows do not say it
+    return reason.startswith(PASSING) or (more_time and reason.startswith(TOO_LONG))
 
 
 def set_aside(output: Path, name: str = RECORDS) -> Path | None:
@@ -122,15 +108,9 @@ def key_of(settings: Mapping[str, Any]) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def _kept(
-    wanted: Sequence[Any],
-    there: Mapping[Any, Record],
-    effort: Effort,
-    competitors: Mapping[str, Competitor],
-    tell: Callable[[str], None],
-) -> set[Any]:
+def _kept(wanted: Sequence[Any], there: Mapping[Any, Record], effort: Effort, tell: Callable[[str], None]) -> set[Any]:
     """Keys of rows that are not measured again; ``tell`` is told from what commits they are."""
-    kept = {key for key in wanted if key in there and not worth_another_try(there[key], effort, competitors)}
+    kept = {key for key in wanted if key in there and not worth_another_try(there[key], effort)}
     for earlier, count in Counter(there[key].commit for key in wanted if key in kept).items():
         tell(f"{count} rows kept from commit {earlier}")
     return kept

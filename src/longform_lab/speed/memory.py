@@ -56,11 +56,6 @@ def available_bytes() -> int | None:
     return None if found is None else int(found[1]) * 1024
 
 
-def free_bytes(device: str) -> int | None:
-    """Memory of the device that models can have: of the GPU on CUDA; None where the system does not say it."""
-    return available_bytes() if device == "cpu" else torch.cuda.mem_get_info()[0]
-
-
 def limit_memory(limit: int | None) -> None:
     """Make allocations fail above ``limit`` bytes, so that one process's excess ends in an error and not in a kill."""
     if limit is None or sys.platform == "win32":

@@ -1,12 +1,15 @@
-"""Long-document encoders of transformers, at the same width and depth, with the settings of their papers."""
+"""Other encoders at the same width and depth: those for long documents, as in their papers, and an LSTM."""
 
 from typing import Any
 
+import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 
-from longform_lab.speed.competitor import Competitor, FromEmbeddings, common_settings
+from longform_lab.speed import encoders
+from longform_lab.speed.competitor import VOCABULARY, Competitor, FromEmbeddings, common_settings
 from longform_lab.speed.shapes import Shape
+from longform_lab.speed.sizes import Sizes
 
 LONGFORMER_WINDOW = 512
 LANDMARKS = 64
@@ -61,6 +64,65 @@ def modern_bert(shape: Shape) -> nn.Module:
     return FromEmbeddings(transformers.ModernBertModel(transformers.ModernBertConfig(**settings)))
 
 
+class _OneStream(nn.Module):
+    """Reformer, whose output is two streams of D features, as their mean."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = FromEmbeddings(model)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) -> (B, n, D)."""
+        return self.model(hidden).unflatten(2, (2, -1)).mean(2)
+
+
+class _Recurrent(nn.Module):
+    """As many LSTM layers, both directions, D features in all."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        size = shape.size
+        self.layers = nn.LSTM(size.hidden, size.hidden // 2, size.layers, batch_first=True, bidirectional=True)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) -> (B, n, D)."""
+        return self.layers(hidden)[0]
+
+
+class _Performer(nn.Module):
+    """performer-pytorch's encoder."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.encoder = encoders.performer(_sizes(shape))[0]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) -> (B, n, D)."""
+        mask = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
+        return self.encoder(inputs_embeds=hidden, attention_mask=mask)
+
+
+def _sizes(shape: Shape) -> Sizes:
+    """Sizes of ``longform compare`` for this shape, without dropout."""
+    size = shape.size
+    return Sizes(
+        length=shape.length,
+        vocabulary=VOCABULARY,
+        labels=2,
+        hidden_size=size.hidden,
+        layers=size.layers,
+        heads=size.heads,
+        intermediate_size=size.intermediate,
+        dropout=0.0,
+        projected_length=shape.slots,
+    )
+
+
+def _whole_chunks(shape: Shape) -> str:
+    even = encoders.reformer_length(_sizes(shape))(shape.length) == shape.length
+    return "" if even else "its texts are of whole chunks of 64 tokens, or a quarter of the text"
+
+
 COMPETITORS = (
     Competitor(name="longformer", label="Longformer", family="sparse", build=longformer),
     Competitor(name="bigbird", label="BigBird", family="sparse", build=big_bird, refuses=_whole_blocks),
@@ -73,4 +135,22 @@ COMPETITORS = (
         autocast=True,
     ),
     Competitor(name="modernbert", label="ModernBERT", family="sparse", build=modern_bert, quadratic=True),
+    Competitor(
+        name="reformer",
+        label="Reformer (LSH)",
+        family="sparse",
+        build=lambda shape: _OneStream(encoders.reformer(_sizes(shape))[0]),
+        refuses=_whole_chunks,
+        autocast=True,
+    ),
+    Competitor(
+        name="performer",
+        label="Performer",
+        family="sparse",
+        build=_Performer,
+        packages=("performer_pytorch",),
+        extra="compare",
+        autocast=True,
+    ),
+    Competitor(name="recurrent", label="recurrent (LSTM, both directions)", family="sparse", build=_Recurrent),
 )

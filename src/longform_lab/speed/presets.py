@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from longform.errors import ConfigurationError
 from longform_lab.speed.selection import FULL, LENGTHS, LONGEST, Selection, with_choices
 
 MAIN = ("ours-window", "ours-linear", "sdpa")
@@ -73,17 +72,10 @@ PRESETS: dict[str, tuple[Selection, ...]] = {
 }  # fmt: skip
 
 
-def preset(name: str) -> tuple[Selection, ...]:
-    """Stages by name. Raises ConfigurationError for one that does not exist."""
-    if name not in PRESETS:
-        raise ConfigurationError(f'no preset "{name}"; there are {", ".join(PRESETS)}')
-    return PRESETS[name]
-
-
 def chosen_stages(name: str, what: Mapping[str, Any], how: Mapping[str, Any]) -> list[Selection]:
     """The stages of a preset, all changed by ``how`` to measure.
 
     Where something is chosen in ``what`` to measure, it is the first stage alone, changed so.
     """
-    stages = [with_choices(stage, **how) for stage in preset(name)]
+    stages = [with_choices(stage, **how) for stage in PRESETS[name]]
     return [with_choices(stages[0], **what)] if any(what.values()) else stages

@@ -1,18 +1,16 @@
-"""The report of a benchmark run: ``tables.md``, pictures, and ``report.html`` with all of it inside."""
+"""The report of a benchmark run, with its pictures."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.files import write_text
-from longform.runs.page import Heading, Table, markdown
-from longform_lab.page import Block, Picture, write_page
+from longform.runs.page import Table
 from longform_lab.records import Record, provenance
+from longform_lab.report import Report, Section, listed, write_report
 from longform_lab.speed.competitor import Competitor
 from longform_lab.speed.paper_table import paper_rows
 from longform_lab.speed.plots import plot_memory, plot_times
 
-TITLE = "Time and memory"
 DASH = "–"
 SERIES = ("size", "work", "dtype", "mode", "device", "threads")
 COLUMNS = (
@@ -38,21 +36,20 @@ READING = (
 )
 
 
-def write_report(
+def report_benchmark(
     records: Sequence[Record], competitors: Mapping[str, Competitor], output: Path, settings: Mapping[str, Any]
 ) -> None:
-    """Write ``tables.md``, the pictures and ``report.html`` into ``output``."""
-    blocks: list[Block] = [READING]
-    for series, rows in series_of(records).items():
-        table = series_table(rows, competitors)
-        blocks += [Heading(title_of(series)), *_pictures(series, rows, competitors, output), table]
+    """Write the pictures and the report into ``output``."""
+    sections = [
+        Section(title_of(series), series_table(rows, competitors), _pictures(series, rows, competitors, output))
+        for series, rows in series_of(records).items()
+    ]
     paper = paper_table(records)
     if paper.rows:
         said = "The paper's Table 3: how many times faster than unfused attention, and the ratio of largest batches"
-        blocks += [Heading(said), paper]
-    foot = f"{provenance(records)} {', '.join(f'{name} {value}' for name, value in settings.items())}."
-    write_text(output / "tables.md", markdown([Heading(TITLE, 1), *blocks, foot]))
-    write_page(output / "report.html", TITLE, blocks, foot=foot)
+        sections.append(Section(said, paper))
+    foot = f"{provenance(list(map(vars, records)))} {listed(settings)}."
+    write_report(output, Report("Time and memory", [READING], sections, foot=foot))
 
 
 def series_of(records: Iterable[Record]) -> dict[tuple[Any, ...], list[Record]]:
@@ -109,10 +106,14 @@ def paper_table(records: Iterable[Record]) -> Table:
 
 def _pictures(
     series: tuple[Any, ...], records: Sequence[Record], competitors: Mapping[str, Competitor], output: Path
-) -> Iterator[Picture]:
+) -> list[tuple[str, str]]:
     name = "-".join(str(part) for part in series[:-1]) + ("-batches" if series[-1] else "")
     slots = max({record.settings["slots"] for record in records}, default=0)
+    found = []
     for what, plot in (("time", plot_times), ("memory", plot_memory)):
-        path = output / f"{what}-{name}.png"
-        plot(records, competitors, f"{what} of a pass against length\n{title_of(series)}, k up to {slots}", path)
-        yield Picture.read(path, f"{what} of a pass against the tokens of a text, {title_of(series)}")
+        file = f"{what}-{name}.png"
+        plot(
+            records, competitors, f"{what} of a pass against length\n{title_of(series)}, k up to {slots}", output / file
+        )
+        found.append((file, f"{what} of a pass against the tokens of a text, {title_of(series)}"))
+    return found

@@ -60,10 +60,10 @@ def make_row(
     probe: Probe | None,
     unfused: Probe | None,
     missing: str | None,
-    asked: Mapping[str, Any],
+    cell_seconds: float,
     date: str,
 ) -> Record:
-    """The record of a competitor in a cell; ``missing``: why it has no time, ``asked``: what was wanted of it.
+    """The record of a competitor in a cell; ``missing``: why it has no time, ``cell_seconds``: how long it was allowed.
 
     ``date``: the same for all rows of a run of a cell, which tells them from those of other runs.
 
@@ -71,12 +71,11 @@ def make_row(
     ``against_X``: how many times faster than X; ``against_floor``: time / floor. ``peak_mib``: memory of a pass above
     the loaded model; ``process_mib``: the process's most. ``texts_in_16_gib``: the largest batch that memory for
     weights and passes holds, computed from these; ``texts_against_unfused``: over that of unfused attention
-    (``unfused``). ``error``: relative, of the output that was checked. ``share_X``: of the time of a pass, by kind of
-    operation. ``operations``, ``bytes``: what the pass cannot avoid, where that is known. ``cell_seconds``,
-    ``asked_X``: how much time it was allowed, and what else was ``asked``. ``window``, ``window_slots``, ``sinks``: of
-    a windowed model, whose k is not the setting "slots".
+    (``unfused``). ``error``: relative, of the output that was checked. ``operations``, ``bytes``: what the pass cannot
+    avoid, where that is known. ``window``, ``window_slots``, ``sinks``: of a windowed model, whose k is not the
+    setting "slots".
     """
-    metrics = {"missing": missing or None, **asked, **_memory(probe, unfused, cell.batch)}
+    metrics = {"missing": missing or None, "cell_seconds": cell_seconds, **_memory(probe, unfused, cell.batch)}
     metrics |= competitor.details(cell.shape)
     if competitor.floor is not None:
         plan = competitor.plan(cell)
@@ -120,7 +119,6 @@ def _times(event: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
         "tokens_per_second": cell.tokens / median,
         "error": event["error"],
         "floor_seconds": statistics.median(floor) if floor else None,
-        **{f"share_{kind}": share for kind, share in event.get("shares", {}).items()},
         **{f"against_{name}": event.get(f"against_{name}") for name in (*REFERENCES, "floor")},
     }
 

@@ -9,7 +9,7 @@ import torch
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.runs.facts import hardware
-from longform.training.settings import check_least
+from longform.runs.settings import check_least
 from longform_lab.speed.competitors import FAMILIES
 from longform_lab.speed.shapes import Cell
 
@@ -52,7 +52,7 @@ def with_choices(selection: Selection, **chosen: Any) -> Selection:
 
 
 def cells_of(selection: Selection, *, device: str, threads: int) -> list[Cell]:
-    """The cells, short texts first, so that the time of long ones can be predicted. Every cell once.
+    """The cells, short texts first. Every cell once.
 
     Raises ConfigurationError for values that do not exist.
     """
@@ -84,17 +84,6 @@ def texts_of(batch: str | int, length: int, batch_tokens: int) -> int:
         return int(batch)
     except ValueError as error:
         raise ConfigurationError(f'batches="{batch}" must be numbers of texts, or "{FULL}"') from error
-
-
-def chosen_device(name: str) -> str:
-    """ "cpu" or "cuda" from "auto", "cpu" or "cuda". Raises ConfigurationError where there is no such device."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name not in ("cpu", "cuda"):
-        raise ConfigurationError(f'device="{name}"; it is one of auto, cpu, cuda (CUDA_VISIBLE_DEVICES: which)')
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError("device=cuda, but torch sees no CUDA device; use --device cpu")
-    return name
 
 
 def chosen_threads(threads: int | None) -> int:

@@ -5,7 +5,7 @@
     python -m longform_lab.speed.worker '{"task": "memory", "cell": {...}, "names": [...], ...}'
 
 "memory" runs one pass of each competitor, one after another; "time" holds all of them at once and alternates. Events
-go to standard output, a JSON object a line with "event" as its first key: begin, memory, missing, round, time, shares.
+go to standard output, a JSON object a line with "event" as its first key: begin, memory, missing, round, time.
 """
 
 import copy
@@ -25,7 +25,6 @@ import torch
 
 from longform.errors import is_out_of_memory
 from longform.runs.facts import commit, hardware
-from longform_lab.speed.breakdown import shares_of
 from longform_lab.speed.checks import WrongOutput, check_gradients, check_output, checkable, verify
 from longform_lab.speed.competitor import Competitor
 from longform_lab.speed.competitors import all_competitors
@@ -37,7 +36,6 @@ from longform_lab.speed.shapes import Cell
 from longform_lab.speed.timed_floor import TimedFloor
 
 SHORT_PASS = 30.0  # seconds
-LONGEST_PROFILED = 60.0
 FLOOR = "floor of "
 Emit = Callable[..., None]
 
@@ -99,9 +97,6 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
     seconds = alternate(actions, rounds, next_turn, limit=limit, failed=failed)
     floor_of = {name: seconds.get(floor, []) for floor, (names, _) in floors.items() for name in names}
     _emit_times(ready, seconds, floor_of, emit)
-    for name in filter((seconds.keys() & floor_of.keys()).__contains__, ready):
-        if min(seconds[name]) < LONGEST_PROFILED:
-            _profile(name, actions[name], cell.device, emit)
 
 
 def _emit_times(
@@ -124,14 +119,6 @@ def _ready(competitors: Mapping[str, Competitor], cell: Cell, emit: Emit) -> dic
             if cell.mode == "compiled":
                 ready[name][0]()  # compiles for what is timed, which is another mode or shape than what was checked
     return ready
-
-
-def _profile(name: str, action: Callable[[], None], device: str, emit: Emit) -> None:
-    """One pass more, under the profiler; without it a row says nothing of shares."""
-    try:
-        emit("shares", name=name, shares=shares_of(action, device))
-    except Exception as error:
-        traceback.print_exception(error)
 
 
 def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None], float | None]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from longform_lab.tables.table_kinds import ComputedTable, Rows
+from longform_lab.tables.table_kinds import Cells, Rows, Table
 
 MODELS = ("Longform", "original")
 METRICS = ("accuracy", "macro_f1")
@@ -30,7 +30,7 @@ def _gains(pairs: Sequence[Sequence[Any]]) -> list[str]:
     return [spread([100 * (long[metric] - short[metric]) for long, short in pairs], "+") for metric in METRICS]
 
 
-def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def over_splits(rows: Rows) -> Cells:
     """Mean ± standard deviation; the last line of each kind is what Longform is better by, paired by split."""
     body = []
     for kind, models in _by_kind(rows).items():
@@ -55,7 +55,7 @@ def spread(values: Sequence[float], sign: str = "") -> str:
 
 
 CLASSIFICATION_TABLES = {
-    "classification": ComputedTable(
+    "classification": Table(
         make=over_splits,
         records="classification",
         having=("settings.split",),

@@ -10,14 +10,14 @@ from longform_lab.compare.plots import clock
 from longform_lab.compare.results import Result
 from longform_lab.compare.run import BASELINE, EVERY
 from longform_lab.compare.sequences import READS
-from longform_lab.compare.tasks import scale
-from longform_lab.tables.table_kinds import ComputedTable, Rows
+from longform_lab.compare.tasks import SCALES
+from longform_lab.tables.table_kinds import Cells, Rows, Table
 
 MISSING = "–"
 WINDOWED = {row.name for row in ARCHITECTURES.values() if row.windowed}
 PUBLISHED = {"full": 37.10, "linformer": 37.25}  # ListOps of 2,000 symbols: Nyströmformer's runs (arXiv 2102.03902)
 PUBLISHED_LENGTH = 2_000
-OWN = ("architecture", "projection_init")  # settings in which the rows of one table may differ
+OWN = ("architecture", "projection_init", "features")  # settings in which the rows of one table may differ
 POOLED_BY = {
     "mean": "mean pooling",
     "cls": "the first token's state pooled",
@@ -68,7 +68,7 @@ def picture_name(settings: Mapping[str, Any]) -> str:
     data = re.sub(r"[^a-z0-9]+", "-", settings["task"].lower().removesuffix(".parquet")).strip("-")
     budget = f"{settings['length']}-{settings['steps']}" + ("" if settings["device"] == "cpu" else "-gpu")
     seed = f"-seed{settings['seed']}" if settings["seed"] else ""
-    usual = scale(settings["kind"], settings["scale"])
+    usual = SCALES[settings["kind"], settings["scale"]]
     rate = "" if settings["learning_rate"] == usual.learning.learning_rate else f"-rate{settings['learning_rate']:g}"
     made = usual.examples[2]  # test texts, where they are generated
     tested = "" if made in (0, settings["test_texts"]) else f"-tested{settings['test_texts']}"
@@ -98,7 +98,7 @@ def caption(group: Rows) -> str:
     )
 
 
-def comparisons(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def comparisons(rows: Rows) -> Cells:
     """Paragraphs: for each group its caption, picture and table."""
     said = []
     for group in groups(rows):
@@ -153,6 +153,6 @@ def _shown(value: float | None, form: str) -> str:
 
 TABLE_KINDS = {"compare": "text", "listops": "listops", "digits": "digits"}  # table -> --task of its records
 COMPARE_TABLES = {
-    name: ComputedTable(make=comparisons, records="compare", where={"settings.kind": kind})
+    name: Table(make=comparisons, records="compare", where={"settings.kind": kind})
     for name, kind in TABLE_KINDS.items()
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from scipy.stats import t as students_t
 
-from longform_lab.tables.table_kinds import ComputedTable, Rows
+from longform_lab.tables.table_kinds import Cells, Rows, Table
 
 CHUNKS = "chunks"  # of the two ways to average, the one that is better in validation, split by split
 RIVALS = ("cut", CHUNKS)
@@ -24,7 +24,7 @@ HEADS = [
 Runs = Mapping[int, Mapping[str, Any]]  # of one contender on one set, by split
 
 
-def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def over_splits(rows: Rows) -> Cells:
     """A line for each contender on each set; differences are paired by split, with their 95 % interval."""
     body, gains = [], dict[str, dict[str, list[float]]]()
     found = by_contender(rows)
@@ -86,7 +86,7 @@ def with_interval(values: Sequence[float], sign: str = "+") -> str:
 
 
 LONG_DOCUMENTS_TABLES = {
-    "long_documents": ComputedTable(
+    "long_documents": Table(
         make=over_splits,
         records="long_documents",
         where={"settings.most_texts": lambda value: value is None},

@@ -1,4 +1,4 @@
-"""The table of long retrieval beside what people would do: intervals, and differences paired by query."""
+"""Tables of long retrieval, and of poolings: intervals, and differences paired by query."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from longform.evaluation.comparison import bootstrap
-from longform_lab.tables.table_kinds import ComputedTable, Rows
+from longform_lab.tables.table_kinds import Cells, Rows, Table
 
 CHUNKS, BM25 = "original, chunks averaged", "BM25"
 CUT_FIRST = "original, chunks cut first"  # where a document is as good as its best passage
 FUSED = f" + {BM25}"
+PLAIN = ("all alike", "mean")  # tokens and repeated ones
 READS = {  # of records that do not say it
     "original, cut": "first 512 tokens",
     CHUNKS: "chunks of 512 tokens",
@@ -37,7 +38,7 @@ HEADS = [
 ]
 
 
-def beside_each_other(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def beside_each_other(rows: Rows) -> Cells:
     """A line a contender of each set, alone and fused with BM25."""
     sets: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in rows:
@@ -70,11 +71,37 @@ def difference(values: np.ndarray, others: np.ndarray | None) -> str:
     return bootstrap(values - others).signed
 
 
-LONG_RETRIEVAL_TABLES = {
-    "long_retrieval": ComputedTable(
+def poolings(rows: Rows) -> Cells:
+    """nDCG@10 of each model, and its difference from the plain mean, paired by query."""
+    values: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    models: list[str] = []
+    for row in rows:
+        settings: Mapping[str, str] = row["settings"]
+        name = f"{settings['model']}, {settings['data']}"
+        models += [] if name in models else [name]
+        each = np.array(row["metrics"]["per_query"][0])
+        values.setdefault((settings["tokens"], settings["repeated"]), {})[name] = each
+    body = []
+    for way, found in values.items():
+        cells = []
+        for name in models:
+            more = "" if way == PLAIN else f", {bootstrap(found[name] - values[PLAIN][name]).signed}"
+            cells.append(f"{found[name].mean():.1f}{more}")
+        body.append([*way, *cells])
+    return ["tokens", "repeated", *models], body
+
+
+RETRIEVAL_TABLES = {
+    "long_retrieval": Table(
         make=beside_each_other,
         records="long_retrieval",
         row=("settings.data", "settings.contender"),
         order=("settings.data",),
-    )
+    ),
+    "pooling": Table(
+        make=poolings,
+        records="pooling",
+        row=("settings.data", "settings.model", "settings.tokens", "settings.repeated"),
+        order=("settings.data",),
+    ),
 }

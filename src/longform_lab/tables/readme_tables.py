@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from longform_lab.tables.speed_shapes import standard
 from longform_lab.tables.speed_tables import BESIDE, CELL, SPEED
-from longform_lab.tables.table_kinds import ComputedTable, Rows
+from longform_lab.tables.table_kinds import Cells, Rows, Table
 
 MISSING = "–"
 SHIPPED = "minilm-16k"
@@ -24,7 +24,7 @@ ENCODERS = {
 }
 
 
-def quality(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def quality(rows: Rows) -> Cells:
     """A row a task, a column a way to read it; what was not measured is a dash."""
     alike = {row["settings"]["model"]: row["metrics"]["sts_spearman"] for row in rows if row["name"] == "sts"}
     scores = [f"{alike[name]:.1f}" for name in ("original", SHIPPED)]
@@ -42,7 +42,7 @@ def quality(rows: Rows) -> tuple[list[str], list[list[str]]]:
     return HEADS, body
 
 
-def beside_full_attention(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def beside_full_attention(rows: Rows) -> Cells:
     """A row a length: seconds of each encoder, and how many times faster than full attention."""
     found = {(row["settings"]["length"], row["settings"]["competitor"]): row["metrics"] for row in rows}
     body = [
@@ -58,10 +58,10 @@ def _ratios(found: dict[tuple[int, str], dict[str, float]], length: int) -> Sequ
 
 
 README_TABLES = {
-    "readme_quality": ComputedTable(
+    "readme_quality": Table(
         make=quality, records=("sts", "long_retrieval"), row=("name", "settings"), order=("date",),
     ),
-    "readme_speed": ComputedTable(
+    "readme_speed": Table(
         make=beside_full_attention, records="speed",
         where={**SPEED, "settings.size": "base", "settings.work": "inference", "settings.competitor": tuple(ENCODERS),
                "settings.length": LENGTHS},

@@ -6,11 +6,10 @@ from typing import Any
 from longform_lab.paper import figure3_report, table1, table2_report
 from longform_lab.paper.table2 import SCALES
 from longform_lab.paper.table2_report import AFTER_TASKS
-from longform_lab.tables.table_kinds import ComputedTable, Rows
+from longform_lab.tables.table_kinds import Cells, Rows, Table
 
 USUAL = SCALES["small"].amounts  # how long the texts of a task are
 TITLES = {"bundled": "all-MiniLM-L6-v2"}  # of originals
-Table = tuple[list[str], list[list[str]]]
 
 
 def _groups(rows: Rows, key: Callable[[Mapping[str, Any]], str]) -> dict[str, list[Mapping[str, Any]]]:
@@ -20,7 +19,7 @@ def _groups(rows: Rows, key: Callable[[Mapping[str, Any]], str]) -> dict[str, li
     return found
 
 
-def trainings(rows: Rows) -> Table:
+def trainings(rows: Rows) -> Cells:
     """Figure 3's final values, models of one size and budget together."""
 
     def size(row: Mapping[str, Any]) -> str:
@@ -36,7 +35,7 @@ def trainings(rows: Rows) -> Table:
     return ["layers x width, budget", *figure3_report.HEADS], body
 
 
-def finetunings(rows: Rows) -> Table:
+def finetunings(rows: Rows) -> Cells:
     """Table 2, models of one original and healing together."""
 
     def origin(row: Mapping[str, Any]) -> str:
@@ -64,17 +63,15 @@ def _dated(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**row, "settings": {**settings, "label": f"{settings['label']} (an older version)"}}
 
 
-def growth(rows: Rows) -> Table:
+def growth(rows: Rows) -> Cells:
     """Table 1's exponents."""
     return table1.HEADS, table1.growth_rows(rows)
 
 
 REPRODUCTION_TABLES = {
-    "figure3": ComputedTable(
+    "figure3": Table(
         make=trainings, records="pretraining", order=("settings.num_hidden_layers", "settings.n", "settings.k")
     ),
-    "table1": ComputedTable(
-        make=growth, records="growth", row=("settings.architecture", "settings.size", "settings.device")
-    ),
-    "table2": ComputedTable(make=finetunings, records="finetuned"),
+    "table1": Table(make=growth, records="growth", row=("settings.architecture", "settings.size", "settings.device")),
+    "table2": Table(make=finetunings, records="finetuned"),
 }

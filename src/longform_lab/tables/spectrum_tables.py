@@ -1,12 +1,10 @@
 """The tables of docs/lab/spectrum.md and docs/lab/theory.md."""
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-from longform_lab.tables.table_kinds import Column, ComputedTable, Rows, TableDefinition
+from longform_lab.bounds.report import SAID
+from longform_lab.tables.table_kinds import MISSING, Cells, Rows, Table, pivot
 
-MISSING = "–"
 PROJECTIONS = ("mean", "linear", "best of rank k")
 CHOICES = (
     "the same everywhere",
@@ -16,32 +14,10 @@ CHOICES = (
     "least error of a layer",
 )
 PAIRS = {"inside": "most alike, in one layer", "across": "most alike, in any layer", "random": "any two in one layer"}
-SAID = {
-    "row": "one row, one column",
-    "map": "any of n rows, one column (Theorem 1)",
-    "all": "any of n rows, any of d columns (Theorem 2's union)",
-    "vector": "one row, the d columns together",
-    "construction": "the same with softmax, E = δR and F = exp(-δ)R (Theorem 2 as constructed)",
-    "literal": "Theorem 1 as printed, relative to ‖P w‖",
-}
 METHODS = ("SVD", "E and F, fitted", "convolution, fitted", "mean", "random, theorem 1", "random, theorem 2")
 
 
-def pivot(
-    rows: Rows,
-    *,
-    across: Callable[[Any], Any],
-    down: Callable[[Any], Any],
-    cell: Callable[[Any], str],
-    columns: Sequence[Any],
-) -> list[tuple[Any, list[str]]]:
-    """Cells of ``rows``: a line for each value of ``down``, sorted, with a cell for each of ``columns``."""
-    cells = {(down(row), across(row)): cell(row) for row in rows}
-    lines = sorted({place for place, _ in cells})
-    return [(line, [cells.get((line, column), MISSING) for column in columns]) for line in lines]
-
-
-def choices(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def choices(rows: Rows) -> Cells:
     """Cosine for each way to share a total out: a row a projection and total."""
     lines = pivot(
         rows,
@@ -62,7 +38,7 @@ def choices(rows: Rows) -> tuple[list[str], list[list[str]]]:
     return ["projection", "sinks", "k a layer, on average", "articles", *CHOICES], body
 
 
-def sharing(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def sharing(rows: Rows) -> Cells:
     """Cosine and error when heads share maps: a row a number of heads."""
     found = {}
     for metric in ("cosine", "error"):
@@ -80,7 +56,7 @@ def sharing(rows: Rows) -> tuple[list[str], list[list[str]]]:
     return ["heads that use another's map", *PAIRS.values()], body
 
 
-def kept(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def kept(rows: Rows) -> Cells:
     """Smaller models: a row a number of heads and way to choose them."""
     times = [row for row in rows if "milliseconds" in row["metrics"]]
     scored = [row for row in rows if "sts_spearman" in row["metrics"]]
@@ -114,7 +90,7 @@ def kept(rows: Rows) -> tuple[list[str], list[list[str]]]:
     ], body
 
 
-def trials(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def trials(rows: Rows) -> Cells:
     """How often a bound below 1 was kept: a row a kind of failure and of maps."""
     body = []
     for row in sorted(rows, key=lambda row: (list(SAID).index(row["settings"]["event"]), row["settings"]["maps"])):
@@ -140,7 +116,7 @@ def trials(rows: Rows) -> tuple[list[str], list[list[str]]]:
     ], body
 
 
-def errors(rows: Rows, *, metric: str) -> tuple[list[str], list[list[str]]]:
+def errors(rows: Rows, *, metric: str) -> Cells:
     """Error against k: a row a layer and method."""
     ks = sorted({row["settings"]["k"] for row in rows})
     lines = pivot(
@@ -154,37 +130,11 @@ def errors(rows: Rows, *, metric: str) -> tuple[list[str], list[list[str]]]:
     return ["layer", "method", *(f"k = {k}" for k in ks)], body
 
 
-SPECTRUM_TABLES: dict[str, TableDefinition | ComputedTable] = {
-    "spectrum": TableDefinition(
-        columns=(
-            Column(header="texts", value="settings.texts", form="d"),
-            Column(header="tokens of each", value="settings.tokens", form="d"),
-            Column(header="maps", value="metrics.maps", form=",d"),
-            Column(header="seconds", value="metrics.seconds", form=".0f"),
-            Column(header="CPU seconds", value="metrics.cpu_seconds", form=".0f"),
-            Column(header="largest difference to numpy's float64 SVD", value="metrics.largest_difference", form=".1e"),
-            Column(header="peak memory with 20 texts, MiB", value="metrics.peak_mib_few", form=",.0f"),
-            Column(header="with 100", value="metrics.peak_mib_many", form=",.0f"),
-        )
-    ),
-    "spectrum_layers": TableDefinition(
-        columns=(
-            Column(header="layer", value="settings.layer", form="d"),
-            Column(header="share of 64", value="metrics.share_64", form=".1%"),
-            Column(header="of 128", value="metrics.share_128", form=".1%"),
-            Column(header="of 256", value="metrics.share_256", form=".1%"),
-            Column(header="of 128, lowest head", value="metrics.lowest_head", form=".0%"),
-            Column(header="highest head", value="metrics.highest_head", form=".0%"),
-            Column(header="effective rank", value="metrics.effective_rank", form=".0f"),
-            Column(header="k for 90 %", value="metrics.k_90", form="d"),
-            Column(header="cosine of two heads' maps", value="metrics.alike", form=".2f"),
-        ),
-        order=("settings.layer",),
-    ),
-    "spectrum_k": ComputedTable(make=choices, records="spectrum_k"),
-    "head_sharing": ComputedTable(make=sharing, records="head_sharing"),
-    "kept_heads": ComputedTable(make=kept, records=("kept_heads", "kept_heads_time"), row=("name", "settings")),
-    "bound_trials": ComputedTable(make=trials, records="bound_trials"),
-    "bound_map_errors": ComputedTable(make=partial(errors, metric="map_error"), records="bound_errors"),
-    "bound_output_errors": ComputedTable(make=partial(errors, metric="output_error"), records="bound_errors"),
+SPECTRUM_TABLES: dict[str, Table] = {
+    "spectrum_k": Table(make=choices, records="spectrum_k"),
+    "head_sharing": Table(make=sharing, records="head_sharing"),
+    "kept_heads": Table(make=kept, records=("kept_heads", "kept_heads_time"), row=("name", "settings")),
+    "bound_trials": Table(make=trials, records="bound_trials"),
+    "bound_map_errors": Table(make=partial(errors, metric="map_error"), records="bound_errors"),
+    "bound_output_errors": Table(make=partial(errors, metric="output_error"), records="bound_errors"),
 }

@@ -6,25 +6,22 @@ from typing import Any
 from longform_lab.records import ROOT, Record
 from longform_lab.speed.competitors import all_competitors
 from longform_lab.speed.report import paper_table
-from longform_lab.tables.table_kinds import Rows
+from longform_lab.tables.table_kinds import Cells, Row, Rows, pivot
 
 STANDARD_SLOTS = 256
+CHUNKS = "chunks, transformers float32"  # what readings of whole documents are compared with
 ENOUGH = 5  # rounds; of fewer a table says how many
 PICTURES = ROOT / "docs" / "pictures"
 SAID = {
     "speed-time.png": "Seconds of a pass against the tokens of a text, both logarithmic",
     "speed-memory.png": "MiB of a pass against the tokens of a text, both logarithmic",
 }
-SHARES = {
-    "products": "matrix products",
-    "attention": "attention calls",
-    "activation": "GELU",
-    "normalisation": "norms",
-    "elementwise": "sums, scaling, softmax",
-    "copies": "copies",
-    "other": "rest",
-}
 COMMON = ("ours-window", "ours-linear", "ours-mean", "ours-convolution")
+
+
+def label_of(row: Row) -> str:
+    """Label of a row's competitor."""
+    return all_competitors()[row["settings"]["competitor"]].label
 
 
 def is_standard(settings: Mapping[str, Any]) -> bool:
@@ -55,9 +52,7 @@ def of_several_precisions(rows: Rows) -> Rows:
     return [row for row in shown if len(kinds[cell(row)]) > 1]
 
 
-def by_competitor(
-    rows: Rows, *, metric: str, form: str, inverse: bool = False, rounds: bool = True
-) -> tuple[list[str], list[list[str]]]:
+def by_competitor(rows: Rows, *, metric: str, form: str, inverse: bool = False, rounds: bool = True) -> Cells:
     """A row a length, a column a competitor; ``inverse``: one over the metric.
 
     ``rounds``: where a number rests on fewer than five, they stand behind it; a ratio has those of its shorter side.
@@ -82,29 +77,18 @@ def by_competitor(
     ]
 
 
-def beside_the_paper(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def beside_the_paper(rows: Rows) -> Cells:
     """The paper's Table 3 and ours: a row for each n and k."""
     found = paper_table([Record(**row) for row in rows])
     return found.heads, found.rows
 
 
-def pictures(rows: Rows, *, folder: str) -> tuple[list[str], list[list[str]]]:
-    """Links to pictures that ``speed_pictures`` drew; ``folder``: where they are, seen from the document."""
+def pictures(rows: Rows, *, folder: str) -> Cells:
+    """Links to pictures that ``tables.draw`` drew; ``folder``: where they are, seen from the document."""
     return [], [[f"![{said}]({folder}/{name})"] for name, said in SAID.items() if (PICTURES / name).exists()]
 
 
-def where_time_goes(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """A row a length and competitor that was profiled: shares of its time."""
-    body = []
-    for row in rows:
-        metrics, settings = row["metrics"], row["settings"]
-        shares = [f"{metrics[f'share_{kind}']:.0%}" for kind in SHARES]
-        label = all_competitors()[settings["competitor"]].label
-        body.append([f"{settings['length']:,}", label, *shares, f"{metrics['against_floor']:.2f}"])
-    return ["tokens", "encoder", *SHARES.values(), "time / floor"], body
-
-
-def crossings(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def crossings(rows: Rows) -> Cells:
     """From what length on it pays: a row a size, kind of pass and variant.
 
     Beside the faster of fused and unfused full attention, where the second was measured too.
@@ -144,55 +128,49 @@ def crossings(rows: Rows) -> tuple[list[str], list[list[str]]]:
     ], body
 
 
-def by_precision(rows: Rows) -> tuple[list[str], list[list[str]]]:
+def by_precision(rows: Rows) -> Cells:
     """A row a size, length and variant, a column a dtype and mode: milliseconds of a pass."""
-    found: dict[tuple[str, int, str], dict[str, float]] = {}
-    for row in rows:
-        settings, seconds = row["settings"], row["metrics"]["seconds"]
-        column = settings["dtype"] + (", compiled" if settings["mode"] == "compiled" else "")
-        found.setdefault((settings["size"], settings["length"], settings["competitor"]), {})[column] = seconds
+
+    def column(row: Row) -> str:
+        settings = row["settings"]
+        return settings["dtype"] + (", compiled" if settings["mode"] == "compiled" else "")
+
+    there = set(map(column, rows))
     columns = [
-        dtype + mode
+        name
         for mode in ("", ", compiled")
         for dtype in ("float32", "bfloat16", "int8")
-        if any(dtype + mode in cells for cells in found.values())
+        if (name := dtype + mode) in there
     ]
+    lines = pivot(
+        rows,
+        down=lambda row: tuple(row["settings"][name] for name in ("size", "length", "competitor")),
+        across=column,
+        cell=lambda row: f"{1_000 * row['metrics']['seconds']:,.1f}",
+        columns=columns,
+    )
+    every = all_competitors()
     return ["size", "tokens", "encoder", *columns], [
-        [
-            size,
-            f"{n:,}",
-            all_competitors()[name].label,
-            *(f"{1_000 * cells[column]:,.1f}" if column in cells else "–" for column in columns),
-        ]
-        for (size, n, name), cells in sorted(found.items())
+        [size, f"{n:,}", every[name].label, *cells] for (size, n, name), cells in lines
     ]
 
 
-def in_batches(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """A row a size, length, batch and competitor."""
-    body = []
+def by_threads(rows: Rows) -> Cells:
+    """Whole documents: a line a reading, tokens a second for each number of threads, beside chunks in transformers."""
+    threads = sorted({row["settings"]["threads"] for row in rows})
+    heads = ["reading"]
+    for count in threads:
+        said = f"{count} thread{'s' * (count > 1)}"
+        heads += [f"tokens/s, {said}", f"x {CHUNKS}, {said}"]
+    cells: dict[str, dict[int, tuple[str, str]]] = {}
     for row in rows:
-        settings, metrics = row["settings"], row["metrics"]
-        ratio, peak = metrics.get("against_sdpa"), metrics.get("peak_mib")
-        body.append(
-            [
-                settings["size"],
-                f"{settings['length']:,}",
-                str(settings["batch"]),
-                all_competitors()[settings["competitor"]].label,
-                f"{metrics['seconds']:.4g}",
-                f"{metrics['tokens_per_second']:,.0f}",
-                "–" if ratio is None else f"{ratio:.2f}",
-                "–" if peak is None else f"{peak:,.0f}",
-            ]
-        )
-    return [
-        "size",
-        "tokens of a text",
-        "texts",
-        "encoder",
-        "seconds",
-        "tokens a second",
-        "times as fast as SDPA",
-        "peak MiB",
-    ], body
+        metrics, settings = row["metrics"], row["settings"]
+        found = cells.setdefault(settings["reading"], {})
+        if metrics["missing"]:
+            found[settings["threads"]] = (metrics["missing"], "")
+        else:
+            found[settings["threads"]] = (f"{metrics['tokens_per_second']:,.0f}", f"{metrics['against_chunks']:.2f}")
+    return heads, [
+        [reading, *(cell for count in threads for cell in found.get(count, ("", "")))]
+        for reading, found in cells.items()
+    ]

@@ -11,14 +11,14 @@ from longform_lab.tables.speed_shapes import (
     beside_variants,
     by_competitor,
     by_precision,
+    by_threads,
     crossings,
-    in_batches,
+    label_of,
     of_several_precisions,
     pictures,
     standard,
-    where_time_goes,
 )
-from longform_lab.tables.table_kinds import Column, ComputedTable, TableDefinition
+from longform_lab.tables.table_kinds import Column, Table, by_columns
 
 ONE_TEXT = {"settings.dtype": "bfloat16", "settings.mode": "eager", "settings.batch": 1}
 UNITS = "hardware.cpu_features"  # what is measured on CPUs with AMX has tables of its own
@@ -57,7 +57,7 @@ def speed(
     competitors: tuple[str, ...] = SHOWN,
     together: bool = True,
     **layout: bool,
-) -> ComputedTable:
+) -> Table:
     """One metric of the benchmark's rows: batch 1, bfloat16, k = 256 (n / 2 where that is less).
 
     ``amx``: those of CPUs with AMX, else of CPUs without it.
@@ -65,7 +65,7 @@ def speed(
     lacks, or without it all, from the latest record that has the metric, one measured beside full attention first.
     """
     machine = {UNITS: with_amx if amx else without_amx} if device == "cpu" else {}
-    return ComputedTable(
+    return Table(
         make=partial(by_competitor, metric=metric, form=form, **layout),
         records="speed",
         where={
@@ -85,9 +85,9 @@ def speed(
     )
 
 
-def shown_pictures(folder: str) -> ComputedTable:
-    """Links to what ``longform_lab.tables.speed_pictures`` drew, and where it was measured."""
-    return ComputedTable(
+def shown_pictures(folder: str) -> Table:
+    """Links to what ``longform_lab.tables.draw`` drew, and where it was measured."""
+    return Table(
         make=partial(pictures, folder=folder),
         records="speed",
         where={**SPEED, "settings.work": "inference", "settings.competitor": SHOWN},
@@ -98,9 +98,9 @@ def shown_pictures(folder: str) -> ComputedTable:
     )
 
 
-def beside_paper(where: dict[str, Any]) -> ComputedTable:
+def beside_paper(where: dict[str, Any]) -> Table:
     """The paper's Table 3 and ours, measured on such machines."""
-    return ComputedTable(
+    return Table(
         make=beside_the_paper,
         records="speed",
         where={**where, "settings.size": "base", "settings.work": "inference", "settings.competitor": "ours-linear"},
@@ -111,9 +111,9 @@ def beside_paper(where: dict[str, Any]) -> ComputedTable:
     )
 
 
-def from_what_length(where: dict[str, Any]) -> ComputedTable:
+def from_what_length(where: dict[str, Any]) -> Table:
     """From what length on it pays, on such machines."""
-    return ComputedTable(
+    return Table(
         make=crossings,
         records="speed",
         where=where,
@@ -124,7 +124,40 @@ def from_what_length(where: dict[str, Any]) -> ComputedTable:
     )
 
 
-SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
+MILLION = (
+    Column("tokens", "settings.length", ",d"),
+    Column("size", "settings.size"),
+    Column("window", "metrics.window", ",d"),
+    Column("slots", "metrics.window_slots", ",d"),
+    Column("seconds", "metrics.seconds", ",.0f"),
+    Column("tokens a second", "metrics.tokens_per_second", ",.0f"),
+    Column("peak memory of the pass, MiB", "metrics.peak_mib", ",.0f"),
+    Column("of the process, MiB", "metrics.process_mib", ",.0f"),
+    Column("rounds", "metrics.repeats", "d"),
+)
+BATCHES = (
+    Column("size", "settings.size"),
+    Column("tokens of a text", "settings.length", ",d"),
+    Column("texts", "settings.batch", "d"),
+    Column("encoder", label_of),
+    Column("seconds", "metrics.seconds", ".4g"),
+    Column("tokens a second", "metrics.tokens_per_second", ",.0f"),
+    Column("times as fast as SDPA", "metrics.against_sdpa", ".2f"),
+    Column("peak MiB", "metrics.peak_mib", ",.0f"),
+)
+SHARES = (
+    Column("tokens", "settings.length", ",d"),
+    Column("encoder", label_of),
+    Column("matrix products", "metrics.share_products", ".0%"),
+    Column("attention calls", "metrics.share_attention", ".0%"),
+    Column("GELU", "metrics.share_activation", ".0%"),
+    Column("norms", "metrics.share_normalisation", ".0%"),
+    Column("sums, scaling, softmax", "metrics.share_elementwise", ".0%"),
+    Column("copies", "metrics.share_copies", ".0%"),
+    Column("rest", "metrics.share_other", ".0%"),
+    Column("time / floor", "metrics.against_floor", ".2f"),
+)
+SPEED_TABLES: dict[str, Table] = {
     "speed": speed("against_sdpa", ".2f"),
     "speed_minilm": speed("against_sdpa", ".2f", size="minilm"),
     "speed_training": speed("against_sdpa", ".2f", size="minilm", work="train"),
@@ -149,92 +182,30 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
     "seconds_amx": speed("seconds", ".4g", amx=True),
     "floor_amx": speed("against_floor", ".2f", together=False, amx=True),
     "pass_memory": speed("peak_mib", ",.0f", size="minilm", rounds=False),
-    "million": TableDefinition(
-        columns=(
-            Column(header="tokens", value="settings.length", form=",d"),
-            Column(header="size", value="settings.size"),
-            Column(header="window", value="metrics.window", form=",d"),
-            Column(header="slots", value="metrics.window_slots", form=",d"),
-            Column(header="seconds", value="metrics.seconds", form=",.0f"),
-            Column(header="tokens a second", value="metrics.tokens_per_second", form=",.0f"),
-            Column(header="peak memory of the pass, MiB", value="metrics.peak_mib", form=",.0f"),
-            Column(header="of the process, MiB", value="metrics.process_mib", form=",.0f"),
-            Column(header="rounds", value="metrics.repeats", form="d"),
-        ),
-        records="speed",
+    "million": Table(
+        make=partial(by_columns, columns=MILLION), records="speed", having=("metrics.seconds",),
         where={**SPEED, "settings.length": LONGEST, "settings.work": "inference", "settings.competitor": "ours-window"},
-        having=("metrics.seconds",),
         row=("settings.length", "settings.size"),
     ),
-    "batches": ComputedTable(
-        make=in_batches, records="speed",
+    "batches": Table(
+        make=partial(by_columns, columns=BATCHES), records="speed",
         where={**SPEED, "settings.batch": FULL_BATCHES, "settings.work": "inference"},
         having=("metrics.seconds",), order=("settings.size", "settings.length", "settings.batch"),
     ),
     "paper_table_3": beside_paper(SPEED),
     "paper_table_3_amx": beside_paper({**SPEED, UNITS: with_amx}),
     "speed_pictures": shown_pictures("../pictures"),
-    "where_time_goes": ComputedTable(
-        make=where_time_goes, records="speed",
+    "where_time_goes": Table(
+        make=partial(by_columns, columns=SHARES), records="speed",
         where={**SPEED, "settings.size": "base", "settings.work": "inference", "settings.competitor": SHOWN},
         having=("metrics.share_products", "metrics.against_floor"), row=CELL, prefer=BESIDE,
         select=standard, order=("settings.length", "settings.competitor"),
     ),
     "crossings": from_what_length(SPEED),
     "crossings_amx": from_what_length({**SPEED, UNITS: with_amx}),
-    "precision": ComputedTable(
+    "documents": Table(make=by_threads, records="documents", row=("settings.reading", "settings.threads")),
+    "precision": Table(
         make=by_precision, records="speed", having=("metrics.seconds",), select=of_several_precisions,
         where={"settings.batch": 1, **ON_CPU, "settings.work": "inference"},
-    ),
-    "packing": TableDefinition(
-        columns=(
-            Column(header="size", value="settings.size"),
-            Column(header="dtype", value="settings.dtype"),
-            Column(header="tokens", value="settings.tokens", form=",d"),
-            Column(header="plain (ms)", value="metrics.plain_ms", form=".1f"),
-            Column(header="packed (ms)", value="metrics.packed_ms", form=".1f"),
-            Column(header="plain / packed", value="metrics.ratio", form=".2f"),
-            Column(header="lowest", value="metrics.lowest_ratio", form=".2f"),
-            Column(header="highest", value="metrics.highest_ratio", form=".2f"),
-        ),
-        row=("settings.size", "settings.dtype", "settings.tokens"),
-    ),
-    "kept_memory": TableDefinition(
-        columns=(
-            Column(header="encoder", value="settings.encoder"),
-            Column(header="tokens", value="settings.tokens", form=",d"),
-            Column(header="page faults of a step", value="metrics.plain_faults", form=",.0f"),
-            Column(header="when kept", value="metrics.kept_faults", form=",.0f"),
-            Column(header="seconds of a step", value="metrics.plain_seconds", form=".3f"),
-            Column(header="when kept", value="metrics.kept_seconds", form=".3f"),
-            Column(header="times as fast", value="metrics.ratio", form=".2f"),
-            Column(header="lowest", value="metrics.lowest_ratio", form=".2f"),
-            Column(header="highest", value="metrics.highest_ratio", form=".2f"),
-            Column(header="peak, MiB", value="metrics.plain_peak_mib", form=",.0f"),
-            Column(header="when kept", value="metrics.kept_peak_mib", form=",.0f"),
-        ),
-        row=("settings.encoder", "settings.tokens"),
-    ),
-    "checkouts": TableDefinition(
-        columns=(
-            Column(header="model, dtype, attention, tokens, work", value="settings.cell"),
-            Column(header="before", value="settings.before"),
-            Column(header="seconds before", value="metrics.before_seconds", form=".4f"),
-            Column(header="after", value="metrics.after_seconds", form=".4f"),
-            Column(header="times as fast", value="metrics.ratio", form=".3f"),
-            Column(header="median of turns", value="metrics.median_ratio", form=".3f"),
-            Column(header="peak before, MiB", value="metrics.before_peak_mib", form=",.0f"),
-            Column(header="after", value="metrics.after_peak_mib", form=",.0f"),
-        ),
-        row=("settings.cell", "settings.before"),
-    ),
-    "int8": TableDefinition(
-        columns=(
-            Column(header="texts", value="settings.texts", form="d"),
-            Column(header="tokens of each, at most", value="settings.max_length", form=",d"),
-            Column(header="window", value="settings.window", form="d"),
-            Column(header="cosine to float32, mean", value="metrics.cosine", form=".5f"),
-            Column(header="lowest", value="metrics.lowest_cosine", form=".5f"),
-        ),
     ),
 }  # fmt: skip

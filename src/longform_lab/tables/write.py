@@ -14,59 +14,29 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from statistics import mode
 from typing import Any
 
-from longform_lab.records import RECORDS, ROOT, Record, read_records
+from longform_lab.records import RECORDS, ROOT, Record, provenance, read_records
 from longform_lab.tables.table_definitions import TABLES
-from longform_lab.tables.table_kinds import Column, ComputedTable, TableDefinition
+from longform_lab.tables.table_kinds import Table, look_up
 
-MISSING = "–"
 MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n)(?P<body>.*?)(<!-- /table -->)", re.DOTALL)
 LAB = "docs/lab"
 OPENED = re.compile(r"<!-- table:[\w-]+ -->")
 
 
-def look_up(record: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path, or None where there is none."""
-    value: Any = record
-    for key in path.split("."):
-        if not isinstance(value, Mapping) or key not in value:
-            return None
-        value = value[key]
-    return value
-
-
-def cell(record: Mapping[str, Any], column: Column) -> str:
-    """One value as the table shows it; a dash where the record does not have it."""
-    value = look_up(record, column.value)
-    if value is None:
-        return MISSING
-    if isinstance(value, str) or not column.form:
-        return str(value).replace("|", "\\|")
-    return format(value, column.form)
-
-
-def chosen_rows(
-    name: str, definition: TableDefinition | ComputedTable, records: Sequence[Record]
-) -> list[dict[str, Any]]:
+def chosen_rows(definition: Table, records: Sequence[Record]) -> list[dict[str, Any]]:
     """The records of a table as dicts: filtered, the preferred and latest of each kind, sorted."""
-    there = _rows_of(name, definition, records)
-    computed = definition if isinstance(definition, ComputedTable) else None
-    chosen = list({key_of(row, definition): row for row in _ranked(there, computed)}.values())
-    if computed and computed.one_machine and chosen:
+    wanted = (definition.records,) if isinstance(definition.records, str) else definition.records
+    there = [dict(vars(record)) for record in records if record.name in wanted]
+    ranked = _ranked([row for row in there if belongs(row, definition)], definition)
+    chosen = list({key_of(row, definition): row for row in ranked}.values())
+    if definition.one_machine and chosen:
         chosen = _of_usual_machine(chosen)
     if definition.order:
         chosen = _sorted(chosen, definition.order)
-    return list(map(dict, computed.select(chosen))) if computed else chosen
-
-
-def _rows_of(name: str, definition: TableDefinition | ComputedTable, records: Sequence[Record]) -> list[dict[str, Any]]:
-    named = definition.records or name
-    wanted = (named,) if isinstance(named, str) else named
-    there = [asdict(record) for record in records if record.name in wanted]
-    return [row for row in there if belongs(row, definition)]
+    return list(map(dict, definition.select(chosen)))
 
 
 def _sorted(rows: Sequence[dict[str, Any]], order: Sequence[str]) -> list[dict[str, Any]]:
@@ -78,10 +48,8 @@ def _sorted(rows: Sequence[dict[str, Any]], order: Sequence[str]) -> list[dict[s
     return sorted(rows, key=key)
 
 
-def _ranked(rows: Sequence[dict[str, Any]], definition: ComputedTable | None) -> list[dict[str, Any]]:
-    """Rows by date, preferred ones and those of the fullest runs last, as a ComputedTable has it."""
-    if definition is None:
-        return sorted(rows, key=lambda row: row["date"])
+def _ranked(rows: Sequence[dict[str, Any]], definition: Table) -> list[dict[str, Any]]:
+    """Rows by date, preferred ones and those of the fullest runs last."""
     fullest = fullest_runs(rows, definition) if definition.one_run else set()
 
     def rank(row: Mapping[str, Any]) -> tuple[bool, list[bool], str]:
@@ -97,7 +65,7 @@ def _of_usual_machine(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row, machine in zip(rows, machines, strict=True) if machine == usual]
 
 
-def key_of(row: Mapping[str, Any], definition: TableDefinition | ComputedTable) -> str:
+def key_of(row: Mapping[str, Any], definition: Table) -> str:
     """Key that tells records apart: of two with the same, one is shown."""
     kind = [look_up(row, path) for path in definition.row] if definition.row else row["settings"]
     return json.dumps(kind, sort_keys=True)
@@ -108,8 +76,8 @@ def run_of(row: Mapping[str, Any], paths: Sequence[str]) -> tuple[str, ...]:
     return (*(str(look_up(row, path)) for path in paths), row["commit"], row["date"])
 
 
-def fullest_runs(rows: Sequence[Mapping[str, Any]], definition: ComputedTable) -> set[tuple[str, ...]]:
-    """For each row of the table the run that ``ComputedTable.one_run`` takes."""
+def fullest_runs(rows: Sequence[Mapping[str, Any]], definition: Table) -> set[tuple[str, ...]]:
+    """For each row of the table the run that ``Table.one_run`` takes."""
     runs: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         runs.setdefault(run_of(row, definition.one_run), []).append(row)
@@ -125,40 +93,22 @@ def fullest_runs(rows: Sequence[Mapping[str, Any]], definition: ComputedTable) -
     return set(best.values())
 
 
-def belongs(record: Mapping[str, Any], definition: TableDefinition | ComputedTable) -> bool:
+def belongs(record: Mapping[str, Any], definition: Table) -> bool:
     """Whether a record has the values, and all else, that a table asks for."""
     for path, wanted in definition.where.items():
-        value = look_up(record, path)
-        if not (wanted(value) if callable(wanted) else value in (wanted if isinstance(wanted, tuple) else (wanted,))):
+        if not _matches(look_up(record, path), wanted):
             return False
     there = [look_up(record, path) is not None for path in definition.having]
-    some = definition.having_any if isinstance(definition, ComputedTable) else ()
+    some = definition.having_any
     return all(there) and (not some or any(look_up(record, path) is not None for path in some))
 
 
-def provenance(rows: Sequence[Mapping[str, Any]], *, brief: bool = False) -> str:
-    """One line under the table: on what machines and when; unless ``brief``, with what versions and from what code."""
-
-    def machine(row: Mapping[str, Any]) -> str:
-        hardware = row["hardware"]
-        parts = [
-            hardware["gpu"] or hardware["cpu"],
-            f"{hardware['cores']} core{'s' * (hardware['cores'] > 1)}",
-            *hardware["cpu_features"][-1:],
-        ]
-        return ", ".join(map(str, parts))
-
-    def software(row: Mapping[str, Any]) -> str:
-        return f"torch {row['versions']['torch']}, transformers {row['versions']['transformers']}"
-
-    def commit_and_day(row: Mapping[str, Any]) -> str:
-        return f"{row['commit']} of {row['date'][:10]}"
-
-    if brief:
-        machines, days = dict.fromkeys(map(machine, rows)), sorted(row["date"][:10] for row in rows)
-        return f"*Measured on {'; '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}.*"
-    facts = ("; ".join(dict.fromkeys(map(say, rows))) for say in (machine, software, commit_and_day))
-    return f"*Measured on {'. '.join(facts)}.*"
+def _matches(value: Any, wanted: Any) -> bool:
+    if callable(wanted):
+        return wanted(value)
+    if isinstance(value, list):
+        return wanted in value
+    return value in wanted if isinstance(wanted, tuple) else value == wanted
 
 
 def render_table(name: str, records: Sequence[Record], *, brief: bool = False) -> str:
@@ -170,20 +120,14 @@ def render_table(name: str, records: Sequence[Record], *, brief: bool = False) -
     if name not in TABLES:
         raise ValueError(f"no table {name!r} in table_definitions.py; it has {', '.join(sorted(TABLES))}")
     definition = TABLES[name]
-    rows = chosen_rows(name, definition, records)
-    if not rows:
-        return "*Not measured yet.*\n"
-    if isinstance(definition, ComputedTable):
-        header, body = definition.make(rows)
-    else:
-        header = [column.header for column in definition.columns]
-        body = [[cell(row, column) for column in definition.columns] for row in rows]
+    rows = chosen_rows(definition, records)
+    header, body = definition.make(rows) if rows else ([], [])
     if not body:
         return "*Not measured yet.*\n"
     if not header:
-        return "\n\n".join(line for (line,) in body) + f"\n\n{provenance(rows, brief=brief)}\n"
+        return "\n\n".join(line for (line,) in body) + f"\n\n*{provenance(rows, brief=brief)}*\n"
     table = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *body))
-    return f"{table}\n\n{provenance(rows, brief=brief)}\n"
+    return f"{table}\n\n*{provenance(rows, brief=brief)}*\n"
 
 
 def fill_document(text: str, records: Sequence[Record], *, brief: bool = False) -> str:

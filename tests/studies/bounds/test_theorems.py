@@ -5,7 +5,7 @@ import math
 import pytest
 
 from longform.errors import ConfigurationError
-from longform_lab.bounds.settings import SCALES, BoundSettings, scale_settings
+from longform_lab.bounds.settings import BoundSettings
 from longform_lab.bounds.theorems import failure_bound, guarantees, smallest_useful_length, theorem_1, theorem_2
 
 
@@ -61,8 +61,6 @@ def test_sizes_and_settings_that_mean_nothing():
         (lambda: BoundSettings(length=[]), "length is an empty list"),
         (lambda: BoundSettings(length=[128]), "projected_length 256 is above the largest length 128"),
         (lambda: BoundSettings(learning_rate=0.0), "learning_rate=0.0 must be more than 0"),
-        (lambda: scale_settings("huge"), 'scale is "huge"; there are small and paper'),
     ):  # fmt: skip
         with pytest.raises(ConfigurationError, match=message):
             asked()
-    assert scale_settings("paper") is SCALES["paper"]

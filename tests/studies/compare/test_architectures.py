@@ -6,15 +6,14 @@ import torch
 from longform.errors import ConfigurationError, MissingDependencyError
 from longform.layers.sequence_projection import block_mean_matrix
 from longform_lab.compare.architectures import ARCHITECTURES, build
-from longform_lab.compare.encoders import BIGBIRD_LEAST_BLOCKS
 from longform_lab.compare.memory import step_memory
-from longform_lab.compare.sizes import Sizes
+from longform_lab.speed.encoders import BIGBIRD_LEAST_BLOCKS
+from longform_lab.speed.sizes import Sizes
 
 SIZES = Sizes(
     length=52, vocabulary=16, labels=3, hidden_size=16, intermediate_size=32, projected_length=8, window=4, block=4,
     landmarks=4, random_features=8, dropout=0.0,
 )  # fmt: skip
-VECTORS = Sizes(**{**vars(SIZES), "vocabulary": 0, "features": 5})
 OURS = ("full", "longform", "linformer")
 UNLIKE_ALONE = ("reformer", "performer")  # its hashes follow the padded length; its mask hides values, not keys
 SEES_PADDING = ("performer",)
@@ -29,12 +28,12 @@ def batch():
 
 
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
-def test_every_architecture_learns_from_texts_of_any_length_on_ids_and_on_vectors(name):
+def test_every_architecture_learns_from_texts_of_any_length(name):
     inputs, mask = batch()
     model = build(name, SIZES, seed=0).train()
     model(inputs, mask).logsumexp(-1).sum().backward()
     assert [key for key, value in model.named_parameters() if value.grad is None] == []
-    assert build(name, VECTORS, seed=0)(torch.randn(2, 37, 5), mask).shape == (2, 3)
+    assert model(inputs, mask).shape == (2, 3)
 
 
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in UNLIKE_ALONE])
@@ -133,8 +132,6 @@ def test_a_missing_package_and_an_unknown_name_say_what_to_do(monkeypatch):
 def test_sizes_that_do_not_go_together_are_refused():
     with pytest.raises(ConfigurationError, match="hidden_size=10 must be a multiple of heads=4"):
         Sizes(length=8, vocabulary=4, labels=2, hidden_size=10, heads=4)
-    with pytest.raises(ConfigurationError, match="vocabulary=0 with features=0"):
-        Sizes(length=8, vocabulary=0, labels=2)
 
 
 @pytest.mark.nightly

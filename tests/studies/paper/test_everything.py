@@ -9,8 +9,8 @@ from longform.cli.main import main
 from longform.data.bundled import speeches
 from longform.runs.page import Table
 from longform_lab.paper.everything import write_everything
-from longform_lab.paper.report import Claim, Report
 from longform_lab.paper.reproduce import STAGES, SUBJECTS
+from longform_lab.report import Claim, Report, Section
 
 
 @pytest.fixture
@@ -42,11 +42,11 @@ def test_every_subject_is_a_stage_once() -> None:
 def test_the_page_has_each_part_and_its_claims(tmp_path: Path) -> None:
     claim = Claim("it is <linear>", "it grows", agrees=False)
     reports = {
-        "table1": Report("Growth", ["A lead."], Table(["a"], [["1"]]), [], ["a note"], claims=[claim]),
-        "table2": Report("Accuracy", ["Another."], Table(["b"], [["2"]]), []),
+        "table1": Report("Growth", ["A lead."], [Section("Results", Table(["a"], [["1"]]))], ["a note"], [claim]),
+        "table2": Report("Accuracy", ["Another."], [Section("Results", Table(["b"], [["2"]]))]),
     }
-    table = write_everything(tmp_path, reports, lacking=3)
-    assert table.rows == [["table1", "it is <linear>", "it grows", "no"]]
+    page = write_everything(tmp_path, reports, lacking=3)
+    assert page.sections[0].table.rows == [["table1", "it is <linear>", "it grows", "no"]]
     page = (tmp_path / "report.html").read_text()
     for part in ("Growth", "A lead.", "a note", "Accuracy", "3 parts are not finished", "it is &lt;linear&gt;"):
         assert part in page

@@ -117,22 +117,6 @@ def test_every_model_begins_with_the_same_head(source):
         torch.testing.assert_close(original.eval()(input_ids=ids).logits, window.eval()(input_ids=ids).logits)
 
 
-def test_projections_of_a_tasks_length(source):
-    """Texts of as many tokens as slots lose nothing."""
-    variant = variants()["linear-128-headwise"]
-    original, _ = with_new_head(source, variants()["original"], 2, 3, None)
-    fitted, _ = with_new_head(source, variant, 2, 3, None, length=24)
-    assert (fitted.config.max_position_embeddings, fitted.config.projected_length) == (24, 24)
-    whole, _ = with_new_head(source, variant, 2, 3, None)
-    ids = torch.randint(5, 40, (2, 24))
-    with torch.no_grad():
-        expected, near, far = (model.eval()(input_ids=ids).logits for model in (original, fitted, whole))
-    torch.testing.assert_close(near, expected, rtol=1e-5, atol=1e-6)
-    assert (far - expected).abs().max() > 1e-5
-    window, _ = with_new_head(source, variants()["window"], 2, 3, None, length=24)
-    assert window.config.max_position_embeddings == 512
-
-
 def _row(model, task, seed, accuracy):
     return {
         "settings": {"model": model, "task": task, "seed": seed, "label": model},

@@ -1,9 +1,9 @@
-"""Captured attention is what the models say themselves, one layer at a time; what has none is refused."""
+"""Captured attention is what the models say themselves; what has none is refused."""
 
 import pytest
 import torch
 from tiny_families import FAMILIES, SIZES
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config, T5EncoderModel
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from longform import LinformerConfig
 from longform.errors import ConfigurationError, InputError
@@ -47,14 +47,6 @@ def test_logits_and_values_are_those_behind_the_probabilities(model_type):
     torch.testing.assert_close(last.values.transpose(1, 2).flatten(2), seen[0])
 
 
-def test_what_is_no_map_is_not_taken_for_one():
-    """Its second output is the bias of relative positions, which has the shape of a map."""
-    sizes = {"d_model": 24, "num_layers": 2, "num_heads": 3, "d_kv": 8, "d_ff": 40, "vocab_size": 50}
-    model = T5EncoderModel._from_config(T5Config(**sizes), attn_implementation="eager").eval()
-    with pytest.raises(ConfigurationError, match="keeps them to itself"):
-        list(captured_layers(model, *batch()))
-
-
 def test_rotary_positions_have_no_plain_logits():
     sizes = {**SIZES, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
     model = AutoModel.from_config(AutoConfig.for_model("modernbert", **sizes), attn_implementation="eager").eval()
@@ -80,7 +72,6 @@ def test_our_layers_give_the_map_they_imply():
     layers = list(captured_layers(model, ids, mask))
     for layer, expected in zip(layers, effective_maps(model, input_ids=ids, attention_mask=mask), strict=True):
         torch.testing.assert_close(layer.probabilities, expected)
-    assert layers[0].values.shape == (2, 3, 11, 8)
 
 
 def test_a_head_does_not_matter_and_the_model_is_left_as_it_was():
@@ -90,22 +81,8 @@ def test_a_head_does_not_matter_and_the_model_is_left_as_it_was():
     hooks = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
     for layer in captured_layers(model, ids, mask):
         assert layer.probabilities.shape == before[layer.layer].shape
-        break  # giving up early ends the forward pass too
     assert model.base_model.training
     assert hooks == sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
-
-
-def test_one_layer_is_alive_at_a_time():
-    model = tiny("bert")
-    ids, mask = batch()
-    layers = captured_layers(model, ids, mask)
-    calls = []
-    for number, layer in enumerate(model.encoder.layer):
-        layer.register_forward_hook(lambda module, args, output, number=number: calls.append(number))
-    next(layers)
-    assert calls == []
-    next(layers)
-    assert calls == [0]
 
 
 def test_models_without_weights_and_decoders_are_refused():

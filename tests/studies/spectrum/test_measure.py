@@ -133,7 +133,6 @@ def test_texts_and_lengths_that_do_not_do(opened, texts, settings, error, messag
     [
         (lambda: SpectrumSettings(max_length=1), "max_length=1 must be at least 2"),
         (lambda: SpectrumSettings(texts=0), "texts=0 must be at least 1"),
-        (lambda: SpectrumSettings(head_texts=1), "head_texts is 1"),
         (lambda: SpectrumSettings(min_tokens=600), "min_tokens=600 is above max_length=512"),
         (lambda: SpectrumView(index=[4, 0]), "counted from 1|counts singular values, from 1"),
         (lambda: SpectrumView(keep=1.0), "keep is 1.0"),

@@ -32,12 +32,6 @@ def test_what_a_child_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / "log").read_text() == "complaint\n"
 
 
-def test_shares_come_after_the_times_that_they_belong_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = 'say(event="time", name="a", seconds=[1.0]); say(event="shares", name="a", shares={"products": 1.0})'
-    found = outcome_of(program, tmp_path, monkeypatch).found["a"]
-    assert (found["seconds"], found["shares"]) == ([1.0], {"products": 1.0})
-
-
 @pytest.mark.parametrize(
     ("program", "reason"),
     [

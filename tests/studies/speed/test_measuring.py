@@ -7,7 +7,7 @@ import pytest
 from longform.errors import is_out_of_memory
 from longform_lab.speed import measuring
 from longform_lab.speed.measuring import alternate, paired_ratio, spread
-from longform_lab.speed.memory import ALLOCATOR, free_bytes, limit_memory
+from longform_lab.speed.memory import ALLOCATOR, limit_memory
 
 
 def test_competitors_take_turns_in_an_order_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +76,7 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert paired_ratio([], [1.0]) is None
 
 
+@pytest.mark.nightly  # a process that imports everything anew
 def test_memory_that_is_freed_again_counts() -> None:
     """In a process of its own: what earlier tests have freed may be resident still, and is taken again for nothing."""
     program = (
@@ -109,9 +110,3 @@ def test_a_limit_stays_below_that_of_the_system(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(resource, "getrlimit", lambda which, most=most: (most, most))
         limit_memory(1_000)
     assert given == [(1_000, resource.RLIM_INFINITY), (500, 500)]
-
-
-def test_models_share_the_memory_of_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (3, 5))
-    monkeypatch.setattr("longform_lab.speed.memory.available_bytes", lambda: 7)
-    assert (free_bytes("cuda"), free_bytes("cpu")) == (3, 7)

@@ -62,21 +62,6 @@ def test_one_that_fails_while_it_is_timed_does_not_stop_the_others(monkeypatch: 
     assert list(of(events, "time")) == ["ours-mean"]
 
 
-@pytest.mark.nightly
-def test_a_failing_profiler_loses_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def exhausted(action: Any, device: str) -> None:
-        raise MemoryError
-
-    events = run("time", ["ours-linear", "sdpa"])
-    assert all(abs(sum(event["shares"].values()) - 1) < 1e-6 for event in of(events, "shares").values())
-    assert [event["event"] for event in events[-4:]] == ["time", "time", "shares", "shares"]
-    monkeypatch.setattr(worker, "shares_of", exhausted)
-    events = run("time", ["ours-linear", "sdpa"])
-    assert list(of(events, "time")) == ["ours-linear", "sdpa"]
-    assert not of(events, "shares")
-    assert not of(events, "missing")
-
-
 @pytest.mark.parametrize("task", ["memory", pytest.param("time", marks=pytest.mark.nightly)])
 def test_one_that_fails_does_not_stop_the_others(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(shape: Shape) -> None:

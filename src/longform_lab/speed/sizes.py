@@ -18,9 +18,8 @@ class Sizes:
     """
 
     length: int  # n, tokens of the longest text; longer ones are cut
-    vocabulary: int  # number of token ids, padding included; 0 where the input is vectors
+    vocabulary: int  # number of token ids, padding included
     labels: int  # number of classes
-    features: int = 0  # F of an input vector; 0 where the input is token ids
     hidden_size: int = 64  # D, width of the layers
     layers: int = 2
     heads: int = 2
@@ -48,8 +47,3 @@ class Sizes:
         check_choice("projection_init", self.projection_init, PROJECTION_INITS)
         if self.hidden_size % self.heads:
             raise ConfigurationError(f"hidden_size={self.hidden_size} must be a multiple of heads={self.heads}")
-        if bool(self.vocabulary) == bool(self.features):
-            raise ConfigurationError(
-                f"either ids (vocabulary) or vectors (features), not vocabulary={self.vocabulary} with "
-                f"features={self.features}"
-            )

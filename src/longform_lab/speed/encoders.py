@@ -15,7 +15,7 @@ from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAtt
 from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
 from longform.errors import ConfigurationError, require
-from longform_lab.compare.sizes import Sizes
+from longform_lab.speed.sizes import Sizes
 
 Encoder = tuple[nn.Module, int, Callable[[int], int]]
 BIGBIRD_RANDOM_BLOCKS = 3
@@ -31,7 +31,7 @@ def multiple(of: int, at_least: int = 1) -> Callable[[int], int]:
 def _shared(sizes: Sizes, *, positions: int) -> dict[str, Any]:
     """Options that BERT's relatives have in common."""
     return {
-        "vocab_size": max(1, sizes.vocabulary),
+        "vocab_size": sizes.vocabulary,
         "hidden_size": sizes.hidden_size,
         "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads,
@@ -49,15 +49,23 @@ def _shared(sizes: Sizes, *, positions: int) -> dict[str, Any]:
     }
 
 
+def _chunk(sizes: Sizes) -> int:
+    return min(sizes.window, max(2, sizes.length // 4))
+
+
+def reformer_length(sizes: Sizes) -> Callable[[int], int]:
+    """n -> the length that Reformer needs: two chunks or more."""
+    return multiple(_chunk(sizes), 2)
+
+
 def reformer(sizes: Sizes) -> Encoder:
     """Locality-sensitive hashing in every layer; its two reversible streams make the output 2 D wide."""
-    chunk = min(sizes.window, max(2, sizes.length // 4))
-    padded = multiple(chunk, 2)
+    chunk, padded = _chunk(sizes), reformer_length(sizes)
     power = max(1, (2 * padded(sizes.length) // chunk).bit_length() - 1)
     limit = 2 * max(int((padded(sizes.length) // chunk) ** 0.5), chunk)  # above it factors, as Reformer's own rule is
     buckets = 2**power if 2**power <= limit else [2 ** (power // 2), 2 ** (power - power // 2)]
     config = transformers.ReformerConfig(
-        vocab_size=max(1, sizes.vocabulary), hidden_size=sizes.hidden_size, attn_layers=["lsh"] * sizes.layers,
+        vocab_size=sizes.vocabulary, hidden_size=sizes.hidden_size, attn_layers=["lsh"] * sizes.layers,
         num_attention_heads=sizes.heads, attention_head_size=sizes.hidden_size // sizes.heads,
         feed_forward_size=sizes.intermediate_size, hidden_act="gelu", hidden_dropout_prob=sizes.dropout,
         lsh_attention_probs_dropout_prob=sizes.attention_dropout, axial_pos_embds=False, eos_token_id=None,
@@ -166,7 +174,7 @@ class _Performer(nn.Module):
 
     def __init__(self, sizes: Sizes, layers: nn.Module) -> None:
         super().__init__()
-        self.words = nn.Embedding(max(1, sizes.vocabulary), sizes.hidden_size, padding_idx=0)
+        self.words = nn.Embedding(sizes.vocabulary, sizes.hidden_size, padding_idx=0)
         self.positions = nn.Embedding(sizes.length, sizes.hidden_size)
         self.dropout = nn.Dropout(sizes.dropout)
         for table in (self.words, self.positions):

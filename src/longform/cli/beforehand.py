@@ -1,0 +1,51 @@
+"""Checks of the models and texts that a command names, before torch is imported, which takes seconds."""
+
+from pathlib import Path
+
+from longform.choices import did_you_mean
+from longform.conversion.shipped import BUNDLED, named_folder, shipped
+from longform.data.text import ReadReport, source_files
+from longform.errors import CheckpointError
+
+DESCRIBED = ("config.json", "modules.json", "adapter_config.json")  # one is in every folder of a model
+
+
+def check_models(*sources: str | Path | None) -> None:
+    """Raise CheckpointError for what is neither a model's folder nor, as far as is known here, one on the hub."""
+    for source in filter(None, sources):
+        if named_folder(source) is None:
+            _check_model(str(source))
+
+
+def _check_model(source: str) -> None:
+    place = Path(source).expanduser()
+    if place.is_dir():
+        if not any((place / name).is_file() for name in DESCRIBED):
+            raise CheckpointError(f'the folder "{source}" has no {", no ".join(DESCRIBED)}: it is not a model\'s')
+        return
+    near = did_you_mean(source, [BUNDLED, *shipped()])
+    if place.exists() or source.startswith((".", "~", "/")) or source.count("/") > 1:
+        raise CheckpointError(f'"{source}" is no folder{near}')
+    _check_hub(source, near)
+
+
+def _check_hub(source: str, near: str) -> None:
+    """The part that needs the hub's package, which is some time in loading."""
+    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        cached = any(isinstance(try_to_load_from_cache(source, name), str) for name in DESCRIBED)
+    except HFValidationError as error:
+        raise CheckpointError(f'"{source}" is no folder, and no name on the hub{near}') from error
+    if constants.HF_HUB_OFFLINE and not cached:
+        raise CheckpointError(
+            f'"{source}" is no folder, and no model in the cache of the hub, which is offline (HF_HUB_OFFLINE){near}'
+        )
+
+
+def check_texts(*sources: str | Path | None) -> None:
+    """Raise DataError for files and folders that are not there, or of no kind that is read; globs, URIs pass."""
+    for source in map(str, filter(None, sources)):
+        if "*" not in source and "://" not in source:
+            source_files(source, ReadReport())

@@ -1,0 +1,173 @@
+"""Pictures of docs/, drawn from the records into docs/pictures.
+
+::
+
+    python -m longform_lab.tables.draw
+
+A point of the frontier is a reading of ``longform benchmark --preset documents`` and a model of long_retrieval that is
+read so: the original over chunks, as it is and aligned, whatever the runtime; or the Longform of the reading's name.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from longform_lab.compare.plots import draw_against_time
+from longform_lab.paper.figure3_plan import CLOSERS, FIGURES, planned, preset_of
+from longform_lab.paper.figure3_plots import draw_figure3
+from longform_lab.paper.parts import Finished
+from longform_lab.pictures import finish, picture
+from longform_lab.records import RECORDS, ROOT, Record, read_records
+from longform_lab.speed.competitors import all_competitors
+from longform_lab.speed.plots import plot_memory, plot_times
+from longform_lab.tables.compare_tables import COMPARE_TABLES, groups, picture_name, results
+from longform_lab.tables.long_retrieval_tables import CHUNKS
+from longform_lab.tables.speed_shapes import PICTURES, is_standard
+from longform_lab.tables.speed_tables import speed
+from longform_lab.tables.write import chosen_rows
+
+KINDS: dict[str, tuple[str, str, Callable[..., None], str]] = {
+    "speed-time.png": ("base", "seconds", plot_times, "Seconds of a pass against length"),
+    "speed-memory.png": ("minilm", "peak_mib", plot_memory, "Memory of a pass against length"),
+}
+SHAPES = {"base": "12 layers x 768", "minilm": "6 layers x 384"}
+SETTINGS = {"figure3-small": "", "figure3-bytes": "-bytes", "figure3-gpu": "-gpu"}  # a picture's name ends so
+ALSO = {"figure3a": CLOSERS, "figure3d": ("window",)}
+FRONTIER, DATA = "frontier.png", "qmsum-val"
+ALIGNED_CHUNKS = "original aligned on meetings, chunks averaged"
+MARKS = "so^DvPX*<>"  # of models, in turn
+Point = tuple[str, str]  # a model, and what runs it
+
+
+def chosen(records: Sequence[Record], size: str, metric: str) -> list[Record]:
+    """The latest record with the metric of each length and competitor: inference, one text, bfloat16, k = 256 (n / 2).
+
+    Variants of ours that have a table of their own are left out, and what another machine measured.
+    """
+    definition = replace(speed(metric, "", size=size), one_machine=True)
+    return [Record(**row) for row in chosen_rows(definition, records) if is_standard(row["settings"])]
+
+
+def draw_speed(records: Sequence[Record], folder: Path) -> list[Path]:
+    """The pictures for which something was measured at two lengths or more."""
+    made = []
+    for name, (size, metric, plot, said) in KINDS.items():
+        rows = chosen(records, size, metric)
+        if len({record.settings["length"] for record in rows}) < 2:
+            continue
+        hardware = rows[-1].hardware
+        machine = f"{SHAPES[size]}, bfloat16, one text, {hardware['cpu']}, {hardware['threads']} threads"
+        plot(rows, all_competitors(), f"{said}\n{machine}", folder / name)
+        made.append(folder / name)
+    return made
+
+
+def draw_comparisons(records: Sequence[Record], folder: Path) -> list[Path]:
+    """A picture for each data set and budget that a table of ``longform compare`` shows."""
+    made = []
+    for definition in COMPARE_TABLES.values():
+        for group in groups(chosen_rows(definition, records)):
+            settings = group[0]["settings"]
+            made.append(folder / picture_name(settings))
+            with picture(made[-1], 7.0, 5.0) as axes:
+                draw_against_time(axes, results(group), task=settings["task"], share=settings["most_frequent_class"])
+    return made
+
+
+def _latest(records: Sequence[Record], sizes: Mapping[str, Any]) -> dict[Any, Record]:
+    """The newest record of models of these ``sizes`` by line and seed."""
+    return {
+        (record.settings["curve"], record.settings["seed"]): record
+        for record in sorted(records, key=lambda record: record.date)
+        if record.name == "pretraining" and sizes.items() <= record.settings.items()
+    }
+
+
+def _finished(latest: Mapping[Any, Record], curves: set[str]) -> list[Finished]:
+    return [Finished(latest[key], _kept(latest[key])) for key in sorted(latest) if key[0] in curves]
+
+
+def draw_trainings(records: Sequence[Record], folder: Path) -> list[Path]:
+    """A picture for each part of Figure 3 whose own lines were all trained, and one of those from a twin."""
+    made = []
+    for name, suffix in SETTINGS.items():
+        preset = preset_of("small", name)
+        sizes = {"hidden_size": preset.model["hidden_size"], "vocabulary": preset.tokenizer.vocab_size}
+        latest = _latest(records, sizes)
+        starts = {record.settings.get("twin_steps") for record in latest.values()}
+        for figure in FIGURES:
+            for twin_steps in sorted(starts, key=lambda steps: steps or 0):
+                plan = planned(figure, preset, also=ALSO.get(figure, ()), from_twin=twin_steps)
+                finished = _finished(latest, {curve.key for curve in plan.curves})
+                own = {curve.key for curve in planned(figure, preset, from_twin=twin_steps).curves}
+                if own <= {one.record.settings["curve"] for one in finished}:
+                    twin = "" if twin_steps is None else "-from-twin"
+                    made.append(folder / f"{figure}{twin}{suffix}.png")
+                    draw_figure3(plan, finished, made[-1])
+    return made
+
+
+def _kept(record: Record) -> list[dict[str, float]]:
+    curve: Any = record.metrics["curve"]
+    return [{"step": step, "loss": loss, "perplexity": math.exp(loss)} for step, loss in curve]
+
+
+def points(records: Sequence[Record], *, data: str = DATA, threads: int = 1) -> dict[Point, tuple[float, float]]:
+    """Documents a second and nDCG@10 of each model and runtime that have both; of several records the latest."""
+    quality: dict[str, Any] = {
+        record.settings["contender"]: record.metrics["ndcg_at_10"]
+        for record in records
+        if record.name == "long_retrieval" and record.settings["data"] == data
+    }
+    found: dict[Point, Any] = {}
+    for record in records:
+        if record.name != "documents" or record.settings["threads"] != threads or record.metrics["missing"]:
+            continue
+        models, runtime = read_by(record.settings["reading"])
+        for model in quality.keys() & models:
+            found[model, runtime] = (record.metrics["documents_per_second"], quality[model])
+    return found
+
+
+def read_by(reading: str) -> tuple[set[str], str]:
+    """The models that are read so, and what runs them: "Longform, window 64, float32" -> {"window 64"}, "Longform
+    float32".
+    """
+    if reading.startswith("chunks, "):
+        return {CHUNKS, ALIGNED_CHUNKS}, reading.removeprefix("chunks, ")
+    model, dtype = reading.split(", ", 1)[1].rsplit(", ", 1)
+    return {model}, f"Longform {dtype}"
+
+
+def draw_frontier(records: Sequence[Record], folder: Path, *, data: str = DATA, threads: int = 1) -> list[Path]:
+    """Quality against speed, a shape a model, a colour a runtime; no picture where nothing has both numbers."""
+    found = points(records, data=data, threads=threads)
+    if not found:
+        return []
+    models = {model: MARKS[place % len(MARKS)] for place, model in enumerate(sorted({model for model, _ in found}))}
+    runtimes = {name: f"C{place}" for place, name in enumerate(sorted({runtime for _, runtime in found}))}
+    with picture(folder / FRONTIER, 9.5, 5.0) as axes:
+        for (model, runtime), place in found.items():
+            axes.plot(*([x] for x in place), models[model], color=runtimes[runtime], markersize=9)
+        for model, mark in models.items():
+            axes.plot([], [], mark, color="black", label=model)
+        for runtime, colour in runtimes.items():
+            axes.plot([], [], "s", color=colour, label=runtime, markersize=11)
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
+        title = f"{data}, {threads} thread{'s' * (threads > 1)}: up and to the right is better"
+        finish(axes, title, "documents a second", "nDCG@10 x 100", legend=beside)
+    return [folder / FRONTIER]
+
+
+def main() -> None:
+    """Draw, and say what."""
+    records = read_records(sorted(RECORDS.glob("*.jsonl")))
+    for draw in (draw_speed, draw_comparisons, draw_trainings, draw_frontier):
+        for path in draw(records, PICTURES):
+            print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
