@@ -77,7 +77,7 @@ def test_an_adapter_in_a_folder_of_sentence_transformers(longform_folder: Path, 
     joined = Encoder.from_pretrained(tmp_path / "joined", pooling="cls", normalise=True).encode(TEXTS[0])
     np.testing.assert_allclose(found, joined, rtol=0, atol=1e-5)
     right.tokenizer.save_pretrained(tmp_path)
-    to_align = open_sentence_model(tmp_path, None, torch.device("cpu"))
+    to_align = open_sentence_model(tmp_path, torch.device("cpu"))
     assert all(parameter.requires_grad for parameter in to_align.encoder.parameters())
     to_align.origin.save_pretrained(tmp_path / "aligned")
     np.testing.assert_allclose(Encoder.from_pretrained(tmp_path / "aligned").encode(TEXTS[0]), found, rtol=0, atol=1e-5)

@@ -25,7 +25,8 @@ from longform.data.text import written
 from longform.errors import CheckpointError, ConfigurationError, DataError, InputError
 from longform.inference import run as inference
 from longform.inference.encoders import Encoder
-from longform.inference.run import embed, most_characters, predict
+from longform.inference.prepared import most_characters
+from longform.inference.run import embed, predict
 from longform.inference.settings import InferenceSettings
 from tolerances import TOLERANCES
 

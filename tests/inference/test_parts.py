@@ -268,7 +268,7 @@ def test_parquet_that_is_broken_inside(longform_folder: Path, given: Path, tmp_p
 def test_two_jobs_do_not_share_a_folder(longform_folder: Path, given: Path, tmp_path: Path) -> None:
     from longform.data.storage import only_writer
 
-    with only_writer(tmp_path / "out"), pytest.raises(ConfigurationError, match="is being written by process"):
+    with only_writer(tmp_path / "out"), pytest.raises(ConfigurationError, match="is being written by another process"):
         longform.embed(longform_folder, given, tmp_path / "out", SETTINGS)
 
 

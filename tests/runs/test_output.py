@@ -173,6 +173,7 @@ def test_no_model_is_in_a_folder_whose_name_is_not_utf_8(tmp_path: Path) -> None
     for path in (folder, folder / "below"):
         with pytest.raises(ConfigurationError, match="is not UTF-8, and no model can be there: rename it"):
             check_output(path, folder=True)
+        assert check_output(path, folder=True, models=False) == path
         assert check_output(path / "a.jsonl") == path / "a.jsonl"
     folder.mkdir()
     for read in (longform.Encoder.from_pretrained, longform.convert):

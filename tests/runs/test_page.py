@@ -6,11 +6,11 @@ import pytest
 from markupsafe import escape
 
 from longform.runs.page import Code, Heading, Table, facts_table, markdown
-from longform_lab.page import Bullets, Cards, Picture, write_page
+from longform_lab.page import Bullets, Picture, write_page
 
 EVIL = "\"><script>alert('1')</script>&"
 BLOCKS = [
-    EVIL, Heading(EVIL, 3), Bullets([EVIL]), Code(EVIL), Cards([(EVIL, EVIL, EVIL)]), Table([EVIL], [[EVIL]]),
+    EVIL, Heading(EVIL, 3), Bullets([EVIL]), Code(EVIL), Table([EVIL], [[EVIL]]),
     Picture(b"\x89PNG", EVIL), facts_table({EVIL: EVIL}),
 ]  # fmt: skip
 

@@ -69,7 +69,7 @@ def run(settings: Any) -> None:
     from longform.training.alignment_settings import AlignmentSettings
 
     chosen, sources = chosen_settings(AlignmentSettings, settings), _sources(settings)
-    check_models(settings.model, settings.before)
+    check_models(settings.model)
     given = [place for each in sources for place in (each.pairs, each.queries, each.documents, each.texts)]
     check_texts(settings.keep, *(place for place in given if isinstance(place, str)))
     from longform.training.alignment import align

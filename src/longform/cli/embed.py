@@ -59,7 +59,7 @@ def run(settings: Any) -> None:
     from longform.runs.settings import check_least
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
-    check_least(settings, chunk_tokens=1, truncate_dim=1, sequence_parallel=1)
+    check_least(settings, chunk_tokens=1, truncate_dim=1)
     check_suffix(settings.output)
     check_models(settings.model)
     check_texts(*settings.sources)

@@ -28,16 +28,17 @@ def check_output(
     inputs: Iterable[Any] = (),
     folder: bool = False,
     beside: Iterable[str] = (),
+    models: bool = True,
 ) -> Path:
     """The path of ``output``, a file or a ``folder``, whose link is followed.
 
     ``inputs``: models and sources, by name, or lists of them; what is in memory is passed over. ``beside``: how the
-    names of more files end that are written with it. Raises
+    names of more files end that are written with it. ``models``: whether a folder may hold some. Raises
     ConfigurationError where the output is an input, in one or above one, where the other kind of thing is there, and
     as ``check_utf_8`` does.
     """
     place, given = followed(Path(output).expanduser()), list(_paths(inputs))
-    if folder:
+    if folder and models:
         check_utf_8(place.absolute())
     for path in (place, *(place.with_name(place.name + end) for end in beside)):
         _check_apart(path, given)
