@@ -58,7 +58,8 @@ class ShortConvolution(nn.Module):
         """
         taps = self.weight.float().mT[:, None, :, None]
         image = x.float().unsqueeze(2).permute(0, 3, 1, 2)  # (B, D, n, 1), with its channels last in memory
-        out = conv2d(image, taps, padding=(self.reach, 0), groups=x.shape[2])[:, :, : x.shape[1]]
+        with torch.autocast("cpu", enabled=False):  # in bfloat16 it takes fifty times as long without units for that
+            out = conv2d(image, taps, padding=(self.reach, 0), groups=x.shape[2])[:, :, : x.shape[1]]
         return x + out.permute(0, 2, 3, 1).squeeze(2).to(x.dtype)
 
     def _along(self, out: Tensor, x: Tensor, axis: int, taps: Tensor) -> Tensor:
