@@ -105,6 +105,15 @@ def test_second_writer_is_refused_and_a_killed_one_lets_go(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
+def test_disk_without_locks_is_written_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with locked(tmp_path / "lock") as mine:
+        assert mine
+
+
 def test_lock_that_was_deleted_while_one_waited_is_taken_anew(tmp_path: Path) -> None:
     path, order = tmp_path / "lock", []
 

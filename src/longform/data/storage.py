@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import glob
 import os
 import re
@@ -17,6 +18,7 @@ from longform.errors import ConfigurationError
 
 UNFINISHED, OLDER = ".unfinished", ".older"  # how names end of what is being written, of what it replaces
 LOCK = ".lock"  # of what one process alone may write
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP)  # filelock has a way of its own without flock
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of renameat2: paths are as the process sees them; both stay
 _LEFTOVER = re.compile(rf"\.(.+)\.(\d+)\.[0-9a-f]+({UNFINISHED}|{OLDER})")
 _being_written: set[str] = set()  # by this process
@@ -208,13 +210,19 @@ def _flush(path: Path) -> None:
 def locked(path: Path, *, wait: bool = False) -> Generator[bool]:
     """True while no other process holds ``path``, which the system releases when this process ends, even if killed.
 
-    ``wait``: until the other has let go. The file goes when it is let go.
+    ``wait``: until the other has let go. The file goes when it is let go. Where the disk has no such locks (some network
+    file systems), always True.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         held = FileLock(path, timeout=-1 if wait else 0).acquire()
     except Timeout:
         yield False
+        return
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+        yield True
         return
     with held:
         try:
