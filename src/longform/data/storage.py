@@ -210,8 +210,8 @@ def _flush(path: Path) -> None:
 def locked(path: Path, *, wait: bool = False) -> Generator[bool]:
     """True while no other process holds ``path``, which the system releases when this process ends, even if killed.
 
-    ``wait``: until the other has let go. The file goes when it is let go. Where the disk has no such locks (some network
-    file systems), always True.
+    ``wait``: until the other has let go. The file goes when it is let go. Where the disk has no such locks, as some
+    network file systems, always True.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
