@@ -16,6 +16,7 @@ from longform.functional.attention import slot_attention
 from longform.functional.linear import onednn, pack, packed_linear, trained_feed_forward, trained_linear
 from longform.functional.linear.amx import tiled
 from longform.functional.norm import layer_norm as longform_norm
+from longform.functional.short_convolution import short_convolution
 from longform.functional.slots import Memory, make_slots, mean_pool
 from longform.functional.window import windowed_attention
 from strategies import Text, generator, normal
@@ -23,7 +24,7 @@ from tolerances import assert_close
 
 HALF, WIDE = torch.bfloat16, torch.float32
 BF16 = {"amx", "amx_training", "compiled", "compiled_training"}
-FLOAT = {"triton"}  # which Triton's interpreter computes here; it takes no float64
+FLOAT = {"triton", "channels_last"}  # which take no float64; Triton's interpreter computes here
 ONEDNN = {"onednn"}  # in bfloat16 on machines that multiply it
 WITHOUT_GRADIENT = {"amx", "compiled", "onednn", "single_tokens", "documents", "sdpa"}
 ON_A_GPU = {("window", "flex")}  # tests/functional/test_window_flex.py runs it uncompiled, tests/device on a GPU
@@ -146,6 +147,17 @@ def means_case(dtype: torch.dtype) -> Case:
     return Case([x], lambda x: mean_pool(x, slots=slots, limit=8, sinks=2)[0], exact)
 
 
+def convolution_case(dtype: torch.dtype) -> Case:
+    source = generator(11)
+    leaves = [normal(source, 2, 30, 16, dtype=dtype), normal(source, 5, 16, dtype=dtype)]
+
+    def exact(x, taps):
+        around = torch.nn.functional.pad(x, (0, 0, 4, 0)).unfold(1, 5, 1)  # (B, n, D, c)
+        return x + (around * taps.T).sum(dim=3)
+
+    return Case(leaves, lambda *x: short_convolution(*x, causal=True), exact)
+
+
 def case_of(operation: str, kernel: str, dtype: torch.dtype) -> Case:
     if (operation, kernel) == ("window", "single_tokens"):
         return single_tokens_case(dtype)
@@ -155,6 +167,7 @@ def case_of(operation: str, kernel: str, dtype: torch.dtype) -> Case:
     made = {
         "attention": attention_case, "window": document_case if wide_heads else window_case, "document": document_case,
         "norm": norm_case, "feed_forward": feed_forward_case, "slot_means": means_case,
+        "short_convolution": convolution_case,
     }  # fmt: skip
     return made[operation](dtype)
 

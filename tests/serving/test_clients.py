@@ -5,6 +5,7 @@ import urllib.request
 from typing import Any
 
 import pytest
+from huggingface_hub import InferenceClient
 from starlette.testclient import TestClient
 
 from longform.errors import ConfigurationError
@@ -60,6 +61,20 @@ def test_post_to_the_root_is_what_the_model_is_for(
     locked = serve(engine, api_key="key")
     assert locked.get("/").status_code == 200
     assert locked.post("/", json={"inputs": "x"}).status_code == 401
+
+
+def test_the_client_of_huggingface_hub(
+    serve_at: Any, engine: Engine, classifier_folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # it would refuse this machine too
+    encoder = f"http://{serve_at(engine)}"
+    (vector,) = InferenceClient(model=encoder).feature_extraction("far")
+    assert vector.shape == (engine.encoder().get_embedding_dimension(),)
+    (near,) = InferenceClient(model=f"{encoder}/similarity").sentence_similarity("far", ["far"])
+    assert near == pytest.approx(1.0, abs=1e-3)
+    served = Engine.load(str(classifier_folder), ServingSettings())
+    best: Any = InferenceClient(model=f"http://{serve_at(served)}").text_classification("far")
+    assert best.label == served.classifier().predict(["far"])[0]["label"]  # of TEI's form it reads the first alone
 
 
 def test_the_model_by_its_name(client: TestClient) -> None:
