@@ -84,7 +84,8 @@ def embed(
     boundaries: str = "tokens",
     **options: Any,
 ) -> InferenceResult:
-    """Embed the documents of ``sources``; ``output``: jsonl, parquet, "-" (standard output), None to keep the vectors.
+    """Embed the documents of ``sources``; ``output``: jsonl, parquet, a folder, "-" (standard output), None to keep the
+    vectors.
 
     ``sources``, ``output`` and ``options`` are those of ``predict``. A record has ``id``, ``embedding`` (D values
     of ``vector_dtype``), ``tokens`` and ``truncated`` (tokens cut off).

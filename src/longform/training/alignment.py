@@ -82,9 +82,8 @@ def align(
     SentenceTransformer, of which a copy is trained. ``sources``: an AlignmentSource or several; or pairs: a file, rows
     or a table with the fields "query" and "document", or columns in a tuple (queries, documents). ``keep``: short texts
     that are to keep their vectors, in a file or in memory (field ``text_field``); default: sentences of the documents.
-    ``output``: folder
-    for checkpoints, records and the finished model; called again with it, an interrupted run goes on from its newest
-    checkpoint, to the same weights (``restart``: anew). ``options``: fields of the settings by name.
+    ``output``: folder for checkpoints, records and the finished model; called again with it, an interrupted run goes on
+    from its newest checkpoint, to the same weights (``restart``: anew). ``options``: fields of the settings by name.
 
     Raises ConfigurationError (settings, another run in the folder), DataError (pairs), CheckpointError,
     MissingDependencyError (sentence-transformers).

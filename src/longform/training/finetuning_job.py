@@ -41,6 +41,7 @@ from longform.training.students import Student, learning
 from longform.training.trained_card import write_card
 from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, training_arguments
 
+LEFT_OUT_OF_CARD = ("step", "best_step", "texts_truncated", "seconds")
 METRICS = {
     SINGLE: ("macro_f1", "accuracy", "loss"),
     MULTI: ("macro_f1", "micro_f1", "loss"),
@@ -306,9 +307,6 @@ class FinetuningJob(Job):
             f"On {len(self.validation.targets):,} texts that were not trained on, but chose the best step:",
             facts_table(shown),
         ]
-
-
-LEFT_OUT_OF_CARD = ("step", "best_step", "texts_truncated", "seconds")
 
 
 def confusion_table(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:

@@ -28,10 +28,8 @@ class Records:
         self.path = None if folder is None else folder / FILE
         self.writes = writes and folder is not None
         self.rows: list[dict[str, Any]] = []
-        self.before, self.began = (
-            0.0,
-            time.perf_counter(),
-        )  # seconds of the run's earlier starts, and since when it runs
+        self.before = 0.0  # seconds of the run's earlier starts
+        self.began = time.perf_counter()
 
     @property
     def seconds(self) -> float:

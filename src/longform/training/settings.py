@@ -1,4 +1,4 @@
-"""Settings of distillation and fine-tuning, with units, checked when made."""
+"""Settings of all trainings, and those of distillation and fine-tuning, with units, checked when made."""
 
 import math
 from collections.abc import Iterable

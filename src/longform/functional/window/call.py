@@ -53,7 +53,7 @@ class WindowCall(Call):
             self.window, self.first_block is None, self.distance_bias is None, self.dropout > 0.0,
             self.slots_are_tokens, self.neighbours is None, self.causal,
         )  # fmt: skip
-        self._blocks = {
+        self._given = {  # for formula.blocks_of and formula.far_parts
             "length": self.query.shape[2], "window": self.window, "dtype": self.wide, "sinks": self.sinks,
             "budget": self.memory_budget, "first": self.first_block or 0, "causal": self.causal,
         }  # fmt: skip
@@ -83,12 +83,12 @@ class WindowCall(Call):
     @once
     def far_parts(self) -> formula.FarParts:
         """Bias on the logits of slots, taken apart."""
-        return once_a_pass(formula.far_parts, self.memory.slots, neighbours=self.neighbours, **self._blocks)
+        return once_a_pass(formula.far_parts, self.memory.slots, neighbours=self.neighbours, **self._given)
 
     @once
     def blocks(self) -> formula.Blocks:
         """Tokens and slots that each block sees, with biases."""
-        return once_a_pass(formula.blocks_of, self.mask, self.memory.slots, self.neighbours, **self._blocks)
+        return once_a_pass(formula.blocks_of, self.mask, self.memory.slots, self.neighbours, **self._given)
 
     @property
     def distances(self) -> tuple[Tensor, Tensor] | None:
