@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from longform.data.text import Document
-from longform.inference.parts_run import run_parts
+from longform.inference.parts.run import run_parts
 from longform.inference.prepared import Made, Prepared
 from longform.inference.settings import InferenceResult, InferenceSettings
 

@@ -13,12 +13,12 @@ from torch import Tensor
 from transformers import BertForMaskedLM
 
 from longform.data.tokenizer_training import TokenizerSettings
-from longform.training.distillation import distill
-from longform.training.finetuning import finetune
-from longform.training.pretraining import pretrain
-from longform.training.pretraining_settings import PretrainingSettings
-from longform.training.settings import DistillationSettings, FinetuningSettings
-from longform.training.trainer import NumberedStepsTrainer
+from longform.training.distillation.run import distill
+from longform.training.engine.settings import DistillationSettings, FinetuningSettings
+from longform.training.engine.trainer import NumberedStepsTrainer
+from longform.training.finetuning.run import finetune
+from longform.training.pretraining.run import pretrain
+from longform.training.pretraining.settings import PretrainingSettings
 
 MODEL = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,

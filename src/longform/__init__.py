@@ -36,11 +36,11 @@ if TYPE_CHECKING:
         LinformerForSequenceClassification,
         LinformerForTokenClassification,
     )
-    from longform.training.alignment import AlignmentResult, align
-    from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
-    from longform.training.distillation import DistillationResult, distill
-    from longform.training.finetuning import FinetuningResult, finetune
-    from longform.training.settings import DistillationSettings, FinetuningSettings
+    from longform.training.alignment.run import AlignmentResult, align
+    from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
+    from longform.training.distillation.run import DistillationResult, distill
+    from longform.training.engine.settings import DistillationSettings, FinetuningSettings
+    from longform.training.finetuning.run import FinetuningResult, finetune
 
 __version__ = version("longform")
 __all__ = [
@@ -85,17 +85,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AlignmentResult": "training.alignment",
-    "AlignmentSettings": "training.alignment_settings",
-    "AlignmentSource": "training.alignment_settings",
+    "AlignmentResult": "training.alignment.run",
+    "AlignmentSettings": "training.alignment.settings",
+    "AlignmentSource": "training.alignment.settings",
     "Classifier": "inference.classifiers",
     "ConversionResult": "conversion.convert",
-    "DistillationResult": "training.distillation",
-    "DistillationSettings": "training.settings",
+    "DistillationResult": "training.distillation.run",
+    "DistillationSettings": "training.engine.settings",
     "Encoder": "inference.encoders",
     "EvaluationResult": "evaluation.run",
-    "FinetuningResult": "training.finetuning",
-    "FinetuningSettings": "training.settings",
+    "FinetuningResult": "training.finetuning.run",
+    "FinetuningSettings": "training.engine.settings",
     "InferenceResult": "inference.settings",
     "InferenceSettings": "inference.settings",
     "LinformerAttention": "layers.attention",
@@ -111,13 +111,13 @@ _MODULES = {
     "LinformerModel": "models.modeling_linformer",
     "LinformerMultiheadAttention": "layers.multihead",
     "Projection": "layers.geometry",
-    "align": "training.alignment",
+    "align": "training.alignment.run",
     "capture": "models.graphs",
     "convert": "conversion.convert",
-    "distill": "training.distillation",
+    "distill": "training.distillation.run",
     "embed": "inference.run",
     "evaluate": "evaluation.run",
-    "finetune": "training.finetuning",
+    "finetune": "training.finetuning.run",
     "kernels": "kernels",
     "load_linformer": "conversion.packages",
     "pack_weights": "models.inference",

@@ -28,11 +28,11 @@ from longform.data.text import read_documents
 from longform.errors import LongformError
 from longform.inference.encoders import Encoder
 from longform.inference.resumable import ResumableOutput
-from longform.training.checkpoints import newest_checkpoint
-from longform.training.labels import examples_of
-from longform.training.presets import load_preset
-from longform.training.records import Records
-from longform.training.run_folder import RunFolder
+from longform.training.engine.checkpoints import newest_checkpoint
+from longform.training.engine.records import Records
+from longform.training.engine.run_folder import RunFolder
+from longform.training.finetuning.labels import examples_of
+from longform.training.pretraining.presets import load_preset
 from longform_lab.records import read_records
 
 INPUTS = scaled(20, 10_000)  # of each reader

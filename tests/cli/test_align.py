@@ -9,7 +9,7 @@ import pytest
 from longform.cli import align
 from longform.cli.arguments import parse
 from longform.cli.main import main
-from longform.training.alignment_settings import AlignmentSource
+from longform.training.alignment.settings import AlignmentSource
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "align.yaml"
 

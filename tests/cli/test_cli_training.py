@@ -12,8 +12,8 @@ from longform.cli import distill as distill_command
 from longform.cli import finetune as finetune_command
 from longform.cli.arguments import field_helps
 from longform.cli.main import main
-from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
-from longform.training.settings import DistillationSettings, FinetuningSettings
+from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
+from longform.training.engine.settings import DistillationSettings, FinetuningSettings
 
 TEXTS = ["the good text is long " * 9, "a bad text is short " * 8] * 12
 

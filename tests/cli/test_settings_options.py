@@ -7,8 +7,8 @@ import pytest
 
 from longform.cli.arguments import field_helps
 from longform.data.tokenizer_training import TokenizerSettings
-from longform.training.pretraining_settings import PretrainingSettings
-from longform.training.settings import DistillationSettings, FinetuningSettings
+from longform.training.engine.settings import DistillationSettings, FinetuningSettings
+from longform.training.pretraining.settings import PretrainingSettings
 
 
 @pytest.mark.parametrize("settings", [DistillationSettings, FinetuningSettings, PretrainingSettings, TokenizerSettings])

@@ -1,7 +1,7 @@
 import pytest
 
-from longform.conversion.families import BY_MODEL_TYPE, FAMILIES
-from longform.conversion.family import KeyRules, Rule
+from longform.conversion.families.family import KeyRules, Rule
+from longform.conversion.families.registry import BY_MODEL_TYPE, FAMILIES
 
 HEADS = {
     "encoder": "Model",

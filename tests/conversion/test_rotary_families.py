@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 import longform
-from longform.conversion.families import BY_MODEL_TYPE
+from longform.conversion.families.registry import BY_MODEL_TYPE
 from longform.conversion.weights import taken_apart
 from longform.errors import ConfigurationError
 

@@ -7,8 +7,8 @@ import torch
 import longform
 from longform.errors import ConversionError
 from longform.inference.encoders import Encoder
-from longform.training.distillation import distill
-from longform.training.settings import DistillationSettings
+from longform.training.distillation.run import distill
+from longform.training.engine.settings import DistillationSettings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # at import only, in the packages that sentence-transformers imports

@@ -11,7 +11,7 @@ from tiny_models import save_bert
 from transformers import AutoModel
 
 from longform.cli.main import main
-from longform.training.trainer import NumberedStepsTrainer
+from longform.training.engine.trainer import NumberedStepsTrainer
 
 TEXTS = ["the good text is long " * 9, "a bad text is short " * 8] * 12
 CUDA = ["--device", "cuda"]

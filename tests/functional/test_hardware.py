@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from longform.functional.conditions import has_amx, native_bfloat16
-from longform.training import settings
+from longform.training.engine import settings
 from longform_lab.speed import precision
 
 CPU = torch.device("cpu")

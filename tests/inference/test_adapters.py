@@ -19,10 +19,10 @@ from longform.inference.encoders import Encoder
 from longform.inference.weights import join_adapters
 from longform.serving.engine import Engine
 from longform.serving.settings import ServingSettings
-from longform.training.alignment_model import open_sentence_model
-from longform.training.finetuning import finetune
-from longform.training.settings import FinetuningSettings
-from longform.training.students import open_student, with_labels
+from longform.training.alignment.model import open_sentence_model
+from longform.training.engine.settings import FinetuningSettings
+from longform.training.engine.students import open_student, with_labels
+from longform.training.finetuning.run import finetune
 
 LORA = {"r": 2, "target_modules": ["query", "value", "dense"]}
 TEXTS = ["a short text", "it is good", "the far and the near " * 20]

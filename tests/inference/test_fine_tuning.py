@@ -15,9 +15,9 @@ from longform.errors import DataError
 from longform.evaluation.comparison import Contender, RunSettings, compare_classification
 from longform.inference.classifiers import Classifier, FineTuning, of_config
 from longform.inference.run import InferenceSettings, predict
-from longform.training.finetuning import finetune
-from longform.training.labels import Examples
-from longform.training.settings import FinetuningSettings
+from longform.training.engine.settings import FinetuningSettings
+from longform.training.finetuning.labels import Examples
+from longform.training.finetuning.run import finetune
 
 QUICK = FinetuningSettings(max_steps=1, max_length=12, validation_fraction=0.25, dtype="float32")
 SETTINGS = InferenceSettings(progress=False)

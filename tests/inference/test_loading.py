@@ -18,7 +18,7 @@ from longform.inference.loading import (
     pick_dtype,
     token_limit,
 )
-from longform.training.settings import compute_dtype
+from longform.training.engine.settings import compute_dtype
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from longform.data.files import ENCODING
 from longform.data.part_plans import plan_file
 from longform.data.places import input_files
 from longform.errors import ConfigurationError, DataError, InputError
-from longform.inference import part_worker, prepared
+from longform.inference import prepared
+from longform.inference.parts import worker as part_worker
 from longform.inference.settings import InferenceSettings
 from longform.runs.digest import file_key
 

@@ -14,8 +14,8 @@ from longform.data.special_tokens import vocabulary_size
 from longform.errors import ConfigurationError
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder
-from longform.training.pretraining_model import config_for
-from longform.training.students import open_student, with_labels
+from longform.training.engine.students import open_student, with_labels
+from longform.training.pretraining.model import config_for
 
 SAID = r"has 105 tokens, the model 103 embeddings .*none for \[HOST\], \[ADDRESS\]\. .*resize_token_embeddings\(105\)"
 

@@ -16,10 +16,10 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceCl
 
 from longform.errors import CheckpointError
 from longform.inference.loading import load_pretrained
-from longform.training.distillation import distill
-from longform.training.finetuning import finetune
-from longform.training.labels import Examples
-from longform.training.students import load_encoder, with_labels
+from longform.training.distillation.run import distill
+from longform.training.engine.students import load_encoder, with_labels
+from longform.training.finetuning.labels import Examples
+from longform.training.finetuning.run import finetune
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 LOADERS: dict[str, Callable[[Path], PreTrainedModel]] = {

@@ -30,7 +30,7 @@ from longform import LinformerConfig, LinformerForMaskedLM, LinformerForSequence
 from longform.errors import CheckpointError, ConfigurationError
 from longform.layers.sequence_projection import Learned
 from longform.models.modeling_linformer import Pooler
-from longform.training.pretraining_model import new_model
+from longform.training.pretraining.model import new_model
 from tolerances import assert_close
 
 AUTO = {

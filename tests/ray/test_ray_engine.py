@@ -12,8 +12,8 @@ from ray_tasks import run, settings_for
 import longform
 from longform.cli.main import main
 from longform.errors import ConfigurationError, DataError, InputError, MissingDependencyError
-from longform.inference import ray_engine
-from longform.inference import ray_engine as ray_cluster
+from longform.inference.parts import ray_engine
+from longform.inference.parts import ray_engine as ray_cluster
 from longform.inference.settings import InferenceSettings
 
 SETTINGS = InferenceSettings(text_field="text", progress=False, part_rows=7)

@@ -13,9 +13,9 @@ from transformers import AutoModel
 from longform import convert
 from longform.data.storage import atomic_folder, copy_anew
 from longform.export.run import export_model
-from longform.training.finetuning import finetune
-from longform.training.settings import FinetuningSettings
-from longform.training.students import open_student
+from longform.training.engine.settings import FinetuningSettings
+from longform.training.engine.students import open_student
+from longform.training.finetuning.run import finetune
 
 ROWS = [{"text": f"{word} text", "label": word} for word in ("good", "bad")] * 8
 SETTINGS = FinetuningSettings(max_steps=1, validation_fraction=0.5, save_every_steps=1)

@@ -19,8 +19,8 @@ from longform.cli.main import main
 from longform.conversion import adapter, shipped
 from longform.errors import ConfigurationError, ConversionError
 from longform.inference.weights import local_source
-from longform.training.alignment_settings import AlignmentSettings
-from longform.training.students import load_encoder
+from longform.training.alignment.settings import AlignmentSettings
+from longform.training.engine.students import load_encoder
 
 TEXTS = ["the far text is bad", "the", "good or bad in it " * 5]
 WORDS = ("far", "good", "bad", "near")

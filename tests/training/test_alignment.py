@@ -22,14 +22,14 @@ from transformers import AutoModel
 
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.inference.encoders import Encoder
-from longform.training.alignment import align
-from longform.training.alignment_model import AlignmentLoss, open_sentence_model, ranking_loss
-from longform.training.alignment_reading import Reader
-from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
-from longform.training.alignment_sources import Example
-from longform.training.alignment_steps import make_step
-from longform.training.settings import autocast
-from longform.training.trainer import NumberedStepsTrainer
+from longform.training.alignment.model import AlignmentLoss, open_sentence_model, ranking_loss
+from longform.training.alignment.reading import Reader
+from longform.training.alignment.run import align
+from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
+from longform.training.alignment.sources import Example
+from longform.training.alignment.steps import make_step
+from longform.training.engine.settings import autocast
+from longform.training.engine.trainer import NumberedStepsTrainer
 
 SETTINGS = AlignmentSettings(
     max_steps=6, documents_per_step=4, learning_rate=3e-3, heldout_documents=4, evaluations=1, save_every_steps=2,
@@ -40,9 +40,9 @@ KILLED = """
 import json, os, signal, sys
 import torch
 torch.set_num_threads(1)
-from longform.training.alignment import align
-from longform.training.alignment_settings import AlignmentSettings
-from longform.training.trainer import NumberedStepsTrainer
+from longform.training.alignment.run import align
+from longform.training.alignment.settings import AlignmentSettings
+from longform.training.engine.trainer import NumberedStepsTrainer
 given = json.load(open(sys.argv[1]))
 step = NumberedStepsTrainer.training_step
 def until_killed(self, *arguments):
@@ -216,7 +216,9 @@ def test_documents_are_found_after_training(
     np.testing.assert_allclose(vectors, result.model.encode(texts), atol=1e-5)
     assert {"README.md", "run.json", "records.jsonl"} <= {path.name for path in (tmp_path / "out").iterdir()}
     assert f"| after | {result.after['ndcg']:.4f} |" in (tmp_path / "out" / "README.md").read_text()
-    monkeypatch.setattr("longform.training.trainer.NumberedStepsTrainer.run", None)  # a finished run is not repeated
+    monkeypatch.setattr(
+        "longform.training.engine.trainer.NumberedStepsTrainer.run", None
+    )  # a finished run is not repeated
     again = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
     assert _same(_weights(again.model), _weights(result.model))
     assert again.after == result.after

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from longform.errors import ConfigurationError
-from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
-from longform.training.alignment_sources import MadePairs, PairSource, made_pair, open_source
-from longform.training.alignment_steps import AlignmentSteps
+from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
+from longform.training.alignment.sources import MadePairs, PairSource, made_pair, open_source
+from longform.training.alignment.steps import AlignmentSteps
 
 TEXT = (
     "Of long texts\nThe first sentence has six words here. The second one is about rivers and seas. "
@@ -113,7 +113,7 @@ class Recorded(PairSource):
 
 def test_a_pass_reads_each_document_once_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "longform.training.alignment_steps.make_step",
+        "longform.training.alignment.steps.make_step",
         lambda examples, short, reader: None,
     )
     orders = []

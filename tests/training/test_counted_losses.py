@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longform.data.token_store import TokenStore
-from longform.training import masking as counted_losses
-from longform.training.masking import MaskedBlocks, bigram_loss, unigram_loss, unigram_shares
+from longform.training.pretraining import masking as counted_losses
+from longform.training.pretraining.masking import MaskedBlocks, bigram_loss, unigram_loss, unigram_shares
 
 VOCABULARY = 5
 DOCUMENTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=8), min_size=1, max_size=5)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from longform.data.special_tokens import special_tokens
 from longform.errors import ConfigurationError, DataError
-from longform.training.crops import CropSource, check_repeatable, grouped
-from longform.training.settings import DistillationSettings
+from longform.training.distillation.crops import CropSource, check_repeatable, grouped
+from longform.training.engine.settings import DistillationSettings
 
 SETTINGS = DistillationSettings(length=48, min_length=12, tokens_per_step=150, seed=5)
 

@@ -15,10 +15,10 @@ from transformers import AutoModel, BertForMaskedLM, BertModel
 
 import longform
 from longform.errors import CheckpointError, ConfigurationError, DataError
-from longform.training.distillation import DistillationResult, distill
-from longform.training.run_folder import RunFolder
-from longform.training.settings import DistillationSettings, fitted
-from longform.training.trainer import NumberedStepsTrainer
+from longform.training.distillation.run import DistillationResult, distill
+from longform.training.engine.run_folder import RunFolder
+from longform.training.engine.settings import DistillationSettings, fitted
+from longform.training.engine.trainer import NumberedStepsTrainer
 
 SETTINGS = DistillationSettings(
     length=48, min_length=12, tokens_per_step=200, max_steps=12, learning_rate=3e-3, heldout_documents=6,
@@ -30,9 +30,9 @@ import json, os, signal, sys
 import torch
 torch.set_num_threads(1)
 import longform
-from longform.training.distillation import distill
-from longform.training.settings import DistillationSettings
-from longform.training.trainer import NumberedStepsTrainer
+from longform.training.distillation.run import distill
+from longform.training.engine.settings import DistillationSettings
+from longform.training.engine.trainer import NumberedStepsTrainer
 given = json.load(open(sys.argv[1]))
 step = NumberedStepsTrainer.training_step
 def until_killed(self, *arguments):
@@ -175,7 +175,7 @@ def test_a_run_that_lacks_only_its_end(
 ) -> None:
     first = _run(student_folder, teacher, texts, output=tmp_path / "whole")
     with monkeypatch.context() as patched:
-        patched.setattr("longform.training.run_folder.RunFolder.finish", _stop)
+        patched.setattr("longform.training.engine.run_folder.RunFolder.finish", _stop)
         with pytest.raises(KeyboardInterrupt):
             _run(student_folder, teacher, texts, output=tmp_path / "run")
     _interrupt_at(monkeypatch, 12)

@@ -14,10 +14,10 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertModel
 
 from longform.errors import ConfigurationError, DataError
-from longform.training.finetuning import FinetuningResult, finetune
-from longform.training.labels import Examples
-from longform.training.settings import FinetuningSettings
-from longform.training.trainer import NumberedStepsTrainer
+from longform.training.engine.settings import FinetuningSettings
+from longform.training.engine.trainer import NumberedStepsTrainer
+from longform.training.finetuning.labels import Examples
+from longform.training.finetuning.run import FinetuningResult, finetune
 
 KINDS = ("bad", "good", "long")
 SETTINGS = FinetuningSettings(
@@ -193,7 +193,7 @@ def test_training_stops_when_nothing_improves(
 ) -> None:
     settings = _changed(learning_rate=1e-9, epochs=9, early_stopping=2)
     with monkeypatch.context() as patched:
-        patched.setattr("longform.training.run_folder.RunFolder.finish", _interrupt)
+        patched.setattr("longform.training.engine.run_folder.RunFolder.finish", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
     result = _run(student_folder, None, _texts(), settings, output=tmp_path / "run")

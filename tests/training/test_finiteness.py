@@ -11,12 +11,12 @@ from torch import nn
 from transformers import AutoModel, BertModel
 
 from longform.errors import CheckpointError, DataError, InputError
-from longform.training.distillation import distill
-from longform.training.finetuning import finetune
-from longform.training.finetuning_job import FinetuningJob
-from longform.training.labels import Examples
-from longform.training.settings import DistillationSettings, FinetuningSettings
-from longform.training.trainer import check_end, check_start, check_step
+from longform.training.distillation.run import distill
+from longform.training.engine.settings import DistillationSettings, FinetuningSettings
+from longform.training.engine.trainer import check_end, check_start, check_step
+from longform.training.finetuning.job import FinetuningJob
+from longform.training.finetuning.labels import Examples
+from longform.training.finetuning.run import finetune
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 VALUES = EXAMPLES._replace(labels=[1.0, 0.5] * 8)

@@ -9,10 +9,10 @@ from safetensors import SafetensorError
 from transformers import AutoModel, BertModel
 
 from longform.errors import CheckpointError, MissingDependencyError
-from longform.training.distillation import distill
-from longform.training.run_folder import RunFolder
-from longform.training.settings import DistillationSettings
-from longform.training.trainer import NumberedStepsTrainer
+from longform.training.distillation.run import distill
+from longform.training.engine.run_folder import RunFolder
+from longform.training.engine.settings import DistillationSettings
+from longform.training.engine.trainer import NumberedStepsTrainer
 
 SETTINGS = DistillationSettings(
     length=48, min_length=12, tokens_per_step=200, max_steps=2, heldout_documents=6, evaluations=0, dtype="float32"

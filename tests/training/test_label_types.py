@@ -11,9 +11,9 @@ import pytest
 
 import longform
 from longform.errors import ConfigurationError
-from longform.training.labels import learn_scheme
-from longform.training.pretraining import pretrain
-from longform.training.pretraining_settings import PretrainingSettings
+from longform.training.finetuning.labels import learn_scheme
+from longform.training.pretraining.run import pretrain
+from longform.training.pretraining.settings import PretrainingSettings
 
 TEXTS = [f"the {kind} text {number}" for kind in ("good", "bad") for number in range(8)]
 LABELS: dict[str, tuple[Any, type]] = {

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from longform.training.optimizers import muon_adamw
+from longform.training.engine.optimizers import muon_adamw
 
 
 def _model() -> nn.ModuleDict:

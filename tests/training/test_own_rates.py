@@ -11,10 +11,10 @@ from transformers import BertModel
 import longform
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.layers.sequence_projection import DenseProjection
-from longform.training.labels import Examples
-from longform.training.pretraining import pretrain
-from longform.training.pretraining_settings import PretrainingSettings
-from longform.training.trainer import NumberedStepsTrainer
+from longform.training.engine.trainer import NumberedStepsTrainer
+from longform.training.finetuning.labels import Examples
+from longform.training.pretraining.run import pretrain
+from longform.training.pretraining.settings import PretrainingSettings
 
 RATE, HEAD, DECAY = 1e-3, 5e-3, 0.03
 COMMON: dict[str, Any] = {

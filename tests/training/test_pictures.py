@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from longform.training import pictures
-from longform.training.finetuning_job import confusion_table
-from longform.training.pictures import DRAWN, confusion_matrix, learning_curve
+from longform.training.engine import pictures
+from longform.training.engine.pictures import DRAWN, confusion_matrix, learning_curve
+from longform.training.finetuning.job import confusion_table
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from longform.data.token_store import TokenStore
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError, DataError
-from longform.training.pretraining import PretrainingResult, pretrain
-from longform.training.pretraining_data import PretrainingData, split_documents
-from longform.training.pretraining_model import config_for, full_attention_twin, new_model
-from longform.training.pretraining_settings import PretrainingSettings
-from longform.training.run_folder import RunFolder
-from longform.training.trainer import NumberedStepsTrainer
+from longform.training.engine.run_folder import RunFolder
+from longform.training.engine.trainer import NumberedStepsTrainer
+from longform.training.pretraining.data import PretrainingData, split_documents
+from longform.training.pretraining.model import config_for, full_attention_twin, new_model
+from longform.training.pretraining.run import PretrainingResult, pretrain
+from longform.training.pretraining.settings import PretrainingSettings
 
 SETTINGS = PretrainingSettings(
     tokens_per_step=128, tokens_per_forward=64, max_steps=10, learning_rate=3e-3, evaluations=1, save_every_steps=4,

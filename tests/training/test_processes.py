@@ -18,8 +18,8 @@ import json, os, sys
 import torch
 torch.set_num_threads(1)
 import longform
-from longform.training.distillation import distill
-from longform.training.settings import DistillationSettings
+from longform.training.distillation.run import distill
+from longform.training.engine.settings import DistillationSettings
 given = json.load(open(sys.argv[1]))
 settings = DistillationSettings(length=48, min_length=12, tokens_per_step=200, max_steps=4, heldout_documents=6,
                                 learning_rate=3e-3, evaluations=0, dtype="float32", **given["settings"])
@@ -33,8 +33,8 @@ ALIGNMENT = """
 import json, os, sys
 import torch
 torch.set_num_threads(1)
-from longform.training.alignment import align
-from longform.training.alignment_settings import AlignmentSettings
+from longform.training.alignment.run import align
+from longform.training.alignment.settings import AlignmentSettings
 given = json.load(open(sys.argv[1]))
 settings = AlignmentSettings(max_steps=3, documents_per_step=4, learning_rate=3e-3, heldout_documents=4, keep_texts=4,
                              evaluations=0, tokens_per_forward=100, dtype="float32")
@@ -48,8 +48,8 @@ import json, os, sys
 import torch
 torch.set_num_threads(1)
 from longform.data.tokenizer_training import TokenizerSettings
-from longform.training.pretraining import pretrain
-from longform.training.pretraining_settings import PretrainingSettings
+from longform.training.pretraining.run import pretrain
+from longform.training.pretraining.settings import PretrainingSettings
 given = json.load(open(sys.argv[1]))
 settings = PretrainingSettings(tokens_per_step=128, tokens_per_forward=64, max_steps=3, learning_rate=3e-3,
                                evaluations=0, validation_tokens=150, dtype="float32", packing=given["packing"])

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from longform.errors import ConfigurationError, LongformError
-from longform.training.pretraining_settings import PretrainingSettings
-from longform.training.processes import Processes, current_process, processes_of, stopping_together
-from longform.training.sharding import empty_copy, make_whole
+from longform.training.engine.processes import Processes, current_process, processes_of, stopping_together
+from longform.training.engine.sharding import empty_copy, make_whole
+from longform.training.pretraining.settings import PretrainingSettings
 
 
 @pytest.mark.parametrize(("chosen", "count"), [({"fsdp": True}, 2), ({"sequence_parallel": 4}, 4)])

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from longform.training.records import Records
-from longform.training.run_folder import RunFolder
+from longform.training.engine.records import Records
+from longform.training.engine.run_folder import RunFolder
 
 
 def test_the_end_of_a_run_that_was_killed_while_it_was_saved_is_recorded_once(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ from transformers import BertModel
 from longform.data.storage import only_writer
 from longform.data.token_store import CorpusFiles
 from longform.errors import CheckpointError, ConfigurationError, DataError
-from longform.training.distillation import distill
-from longform.training.finetuning import finetune
-from longform.training.labels import Examples
-from longform.training.pretraining import pretrain
-from longform.training.run_folder import RunFolder, place_of_run
-from longform.training.settings import DistillationSettings, FinetuningSettings
+from longform.training.distillation.run import distill
+from longform.training.engine.run_folder import RunFolder, place_of_run
+from longform.training.engine.settings import DistillationSettings, FinetuningSettings
+from longform.training.finetuning.labels import Examples
+from longform.training.finetuning.run import finetune
+from longform.training.pretraining.run import pretrain
 
 MAIN = SimpleNamespace(is_main_process=True)
 LABELLED = Examples([f"the text {'good' if i % 2 else 'bad'} {i}" for i in range(16)], [str(i % 2) for i in range(16)])
@@ -167,7 +167,7 @@ def test_a_start_that_failed_does_not_block_the_corrected_call(
 
     output = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr("longform.training.distillation_job.DistillationJob.train", failing)
+        patched.setattr("longform.training.distillation.job.DistillationJob.train", failing)
         with pytest.raises(DataError):
             distill(student_folder, teacher, texts, HEALING, output=output, progress=False)
     corrected = replace(HEALING, length=32)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from longform.errors import ConfigurationError
-from longform.training.settings import DistillationSettings, FinetuningSettings, compute_dtype
+from longform.training.engine.settings import DistillationSettings, FinetuningSettings, compute_dtype
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError
 from longform.functional.positions.tables import extend_positions
 from longform.models.task_heads import LinformerForMaskedLM
-from longform.training.pretraining import PretrainingResult, pretrain
-from longform.training.pretraining_model import Start, config_for, full_attention_twin, new_model
-from longform.training.pretraining_settings import PretrainingSettings
+from longform.training.pretraining.model import Start, config_for, full_attention_twin, new_model
+from longform.training.pretraining.run import PretrainingResult, pretrain
+from longform.training.pretraining.settings import PretrainingSettings
 
 SETTINGS = PretrainingSettings(
     tokens_per_step=64,

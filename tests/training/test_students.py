@@ -9,10 +9,10 @@ import torch
 from transformers import BertModel
 
 from longform.errors import CheckpointError, ConfigurationError
-from longform.training.distillation import distill
-from longform.training.finetuning import finetune
-from longform.training.labels import Examples
-from longform.training.students import load_encoder
+from longform.training.distillation.run import distill
+from longform.training.engine.students import load_encoder
+from longform.training.finetuning.labels import Examples
+from longform.training.finetuning.run import finetune
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 

@@ -9,8 +9,8 @@ from transformers import BertForMaskedLM, BertModel
 
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.errors import ConfigurationError
-from longform.training.crops import stack
-from longform.training.teacher import Teacher
+from longform.training.distillation.crops import stack
+from longform.training.distillation.teacher import Teacher
 
 FRAME = SpecialTokens((2,), (3,))
 
@@ -100,7 +100,7 @@ def test_windows_are_read_some_at_a_time(teacher_with_head: BertForMaskedLM, mon
     chosen = torch.tensor([55, 1, 30])
     reader = _teacher(teacher_with_head, limit=16, with_logits=True)
     whole = reader.read(crops.input_ids, crops.attention_mask, crops.lengths, chosen)
-    monkeypatch.setattr("longform.training.teacher.PARALLEL_TOKENS", 32)
+    monkeypatch.setattr("longform.training.distillation.teacher.PARALLEL_TOKENS", 32)
     parts = reader.read(crops.input_ids, crops.attention_mask, crops.lengths, chosen)
     torch.testing.assert_close(parts.states[-1], whole.states[-1])
     torch.testing.assert_close(parts.logits, whole.logits)

@@ -7,7 +7,7 @@ from huggingface_hub import ModelCard
 from transformers import BertModel
 
 import longform
-from longform.training.settings import DistillationSettings, FinetuningSettings
+from longform.training.engine.settings import DistillationSettings, FinetuningSettings
 
 TEXTS = [f"the near text is {'good' if number % 2 else 'bad'} and long " * (1 + number % 9) for number in range(40)]
 

@@ -17,7 +17,7 @@ FIELDS = ("query_field", "document_field", "relevant_field", "id_field", "text_f
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
-    from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
+    from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 
     made = command_parser(
         "align",
@@ -66,13 +66,13 @@ def parser() -> Any:
 def run(settings: Any) -> None:
     """Align, save, and say how held-out documents are found."""
     from longform.cli.beforehand import check_models, check_texts
-    from longform.training.alignment_settings import AlignmentSettings
+    from longform.training.alignment.settings import AlignmentSettings
 
     chosen, sources = chosen_settings(AlignmentSettings, settings), _sources(settings)
     check_models(settings.model)
     given = [place for each in sources for place in (each.pairs, each.queries, each.documents, each.texts)]
     check_texts(settings.keep, *(place for place in given if isinstance(place, str)))
-    from longform.training.alignment import align
+    from longform.training.alignment.run import align
 
     result = align(
         settings.model,
@@ -100,7 +100,7 @@ def run(settings: Any) -> None:
 def _sources(settings: Any) -> list[Any]:
     """A source for each of PAIRS, or those of the recipe."""
     from longform.errors import ConfigurationError
-    from longform.training.alignment_settings import AlignmentSource
+    from longform.training.alignment.settings import AlignmentSource
 
     listed = [AlignmentSource(**vars(each)) for each in settings.sources or []]
     if bool(listed) == bool(settings.pairs):

@@ -7,7 +7,7 @@ from longform.cli.arguments import add_restart, add_settings, chosen_settings, c
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
-    from longform.training.settings import DistillationSettings
+    from longform.training.engine.settings import DistillationSettings
 
     made = command_parser(
         "distill",
@@ -28,13 +28,13 @@ def parser() -> Any:
 def run(settings: Any) -> None:
     """Distil, save, and say how the student agrees with its teacher."""
     from longform.cli.beforehand import check_models, check_texts
-    from longform.training.settings import DistillationSettings
+    from longform.training.engine.settings import DistillationSettings
 
     chosen = chosen_settings(DistillationSettings, settings)
     check_models(settings.student, settings.teacher)
     check_texts(*settings.texts)
     from longform.data.token_store import CorpusFiles
-    from longform.training.distillation import distill
+    from longform.training.distillation.run import distill
 
     texts = CorpusFiles(tuple(settings.texts), settings.text_field)
     result = distill(

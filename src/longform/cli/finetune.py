@@ -7,7 +7,7 @@ from longform.cli.arguments import add_restart, add_settings, chosen_settings, c
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
-    from longform.training.settings import FinetuningSettings
+    from longform.training.engine.settings import FinetuningSettings
 
     made = command_parser(
         "finetune",
@@ -32,12 +32,12 @@ def parser() -> Any:
 def run(settings: Any) -> None:
     """Fine-tune, save, and say how good the best model is."""
     from longform.cli.beforehand import check_models, check_texts
-    from longform.training.settings import FinetuningSettings
+    from longform.training.engine.settings import FinetuningSettings
 
     chosen = chosen_settings(FinetuningSettings, settings)
     check_models(settings.model)
     check_texts(settings.train, settings.validation)
-    from longform.training.finetuning import finetune
+    from longform.training.finetuning.run import finetune
 
     result = finetune(
         settings.model,

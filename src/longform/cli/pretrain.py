@@ -37,8 +37,8 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     from longform.data.tokenizer_training import TokenizerSettings
-    from longform.training.presets import preset_description, preset_names
-    from longform.training.pretraining_settings import PretrainingSettings
+    from longform.training.pretraining.presets import preset_description, preset_names
+    from longform.training.pretraining.settings import PretrainingSettings
 
     presets = "; ".join(f"{name}: {preset_description(name)}" for name in preset_names())
     made = command_parser(
@@ -101,8 +101,8 @@ def run(settings: Any) -> None:
     """Pre-train, save, and say how well the model fills in hidden tokens."""
     from longform.cli.beforehand import check_texts
     from longform.errors import ConfigurationError
-    from longform.training.presets import load_preset
-    from longform.training.settings import BUDGETS
+    from longform.training.engine.settings import BUDGETS
+    from longform.training.pretraining.presets import load_preset
 
     check_texts(*settings.texts, *_names(settings.validation))
     preset = load_preset(settings.preset)
@@ -110,9 +110,9 @@ def run(settings: Any) -> None:
     if any(name in given for name in BUDGETS):
         given = {**dict.fromkeys(BUDGETS), **given}  # one budget on the command line replaces the preset's
     training = replace(preset.training, **given)
-    from longform.training.masking import counted_losses
-    from longform.training.pretraining import pretrain
-    from longform.training.pretraining_model import full_attention_twin
+    from longform.training.pretraining.masking import counted_losses
+    from longform.training.pretraining.model import full_attention_twin
+    from longform.training.pretraining.run import pretrain
 
     model = {**_before_options(settings, preset), **_model_options(settings)}
     tokenizer, trained = _chosen(preset.tokenizer, settings, "tokenizer_"), settings.tokenizer or settings.start
@@ -152,7 +152,7 @@ def _files(given: Any, text_field: str) -> Any:
 
 def _before_options(settings: Any, preset: Any) -> dict[str, Any]:
     """The preset's model, or that of ``--start``: without its window and memory where ``--projection`` is said."""
-    from longform.training.pretraining_model import Start, with_attention
+    from longform.training.pretraining.model import Start, with_attention
 
     if settings.start is None:
         return preset.model

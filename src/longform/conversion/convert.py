@@ -13,8 +13,8 @@ from transformers.modeling_utils import PreTrainedModel
 from longform.choices import EXTENSIONS
 from longform.conversion import defaults
 from longform.conversion.adapter import adapter_folder, read_adapter
-from longform.conversion.families import family_of
-from longform.conversion.family import Family
+from longform.conversion.families.family import Family
+from longform.conversion.families.registry import family_of
 from longform.conversion.lengthening import lengthen, lengthened_tokenizer
 from longform.conversion.pooling_modules import idf_pooled, with_sublinear_tf
 from longform.conversion.report import OWN_FILE, ConversionReport, NewTensor, TensorRecord, conversion_folder

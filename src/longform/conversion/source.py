@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
-from longform.conversion.families import BY_MODEL_TYPE, check_model_type
+from longform.conversion.families.registry import BY_MODEL_TYPE, check_model_type
 from longform.conversion.sentence_transformers_folder import SentenceFolder, read_json, read_sentence_folder
 from longform.errors import ConversionError
 from longform.runs.output import check_utf_8

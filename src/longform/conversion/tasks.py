@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.conversion.family import Family
+from longform.conversion.families.family import Family
 from longform.conversion.sentence_transformers_folder import activation_of, with_activation
 from longform.conversion.source import Source
 from longform.errors import ConversionError

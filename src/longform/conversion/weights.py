@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from longform.conversion.family import Family, KeyRules, Pattern, modern_name
+from longform.conversion.families.family import Family, KeyRules, Pattern, modern_name
 from longform.conversion.report import BUFFER, COPIED, CUT, DROPPED, EXTENDED, TIED, NewTensor, TensorRecord
 from longform.errors import ConversionError
 from longform.functional.positions.tables import extend_positions

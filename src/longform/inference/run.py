@@ -20,7 +20,7 @@ from longform.data.text import Document, ReadReport, count_documents, read_docum
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import check_threshold
 from longform.inference.kept_fields import kept_fields
-from longform.inference.parts_run import run_parts
+from longform.inference.parts.run import run_parts
 from longform.inference.prepared import Made, Prepared, Results, prepare_embedding, prepare_prediction
 from longform.inference.resumable import DirectOutput, ResumableOutput, place_of_output, print_records
 from longform.inference.settings import InferenceResult, InferenceSettings, in_parts
@@ -52,7 +52,7 @@ def predict(
 
     ``sources``: names of files (see ``read_documents``), or texts in memory: a list, an iterator, a column, rows or a
     table with ``text_field``. ``output``: jsonl, parquet, "-" (standard output), None to keep the records, or a folder
-    (a name without suffix) of parquet parts, which is made of files alone (``longform.inference.parts_run``).
+    (a name without suffix) of parquet parts, which is made of files alone (``longform.inference.parts.run``).
     ``options``: fields of the settings by name, such as ``text_field`` and ``pair_field``.
 
     A record has ``id``, ``label``, ``score`` and ``scores`` (a probability for each label); a multi-label model's has

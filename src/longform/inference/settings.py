@@ -33,7 +33,7 @@ class InferenceSettings(Settings):
     record that its output has too, "FIELD" or "NEW=FIELD". For a classifier, None of a length or field means that of
     its fine-tuning, where its folder says so.
 
-    Of an output that is a folder of parts (longform.inference.parts_run): ``part_rows``: rows of an input that make one
+    Of an output that is a folder of parts (longform.inference.parts.run): ``part_rows``: rows of an input that make one
     part, at most. ``on_error``, of a row that cannot be read or computed: "fail", or "skip" (it is in the side file).
     ``engine``: "local", or "ray" with ``ray_address`` (None: a Ray of its own on this machine; "auto", "HOST:PORT",
     "ray://HOST:PORT"), at most ``actors`` copies of the model (None: as many as there is room for), and ``num_cpus``

@@ -14,7 +14,7 @@ from longform.serving.engine import Engine
 from longform.serving.errors import Refusal
 from longform.serving.metrics import Metrics
 from longform.serving.waiting import Piece, Waiting
-from longform.training.kept_memory import give_back
+from longform.training.engine.kept_memory import give_back
 
 log = logging.getLogger("longform.serving")
 BETWEEN = 1.0  # seconds after which free memory goes back to the system; else thousands of batches doubled it

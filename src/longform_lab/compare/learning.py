@@ -24,8 +24,8 @@ from longform.errors import InputError
 from longform.evaluation.classification import ClassificationScores, classification_scores
 from longform.layers.parameter_groups import parameter_groups
 from longform.runs.settings import check_between, check_choices, check_positive
-from longform.training.checkpoints import reading
-from longform.training.settings import autocast, compute_dtype
+from longform.training.engine.checkpoints import reading
+from longform.training.engine.settings import autocast, compute_dtype
 from longform_lab.compare.sequences import LabelledSequences, SequenceTask
 
 CHECKPOINT = "checkpoint.pt"  # tensors and numbers only; read by torch.load(weights_only=True)

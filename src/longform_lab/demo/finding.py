@@ -19,7 +19,7 @@ from longform.evaluation.retrieval_comparison import compare_retrieval
 from longform.inference.weights import local_source
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
-from longform.training.alignment_sources import made_pair
+from longform.training.alignment.sources import made_pair
 from longform_lab.demo.finding_report import gain, report_finding, shown_scores
 from longform_lab.demo.pipeline import Pipeline
 

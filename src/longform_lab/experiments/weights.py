@@ -18,7 +18,7 @@ import longform
 from longform.conversion.adapter import TOKEN_WEIGHTS, WEIGHTS
 from longform.conversion.shipped import ACCOUNT, HUB_NAME, SHIPPED
 from longform.inference.weights import local_source
-from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
+from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 
 NAME = "minilm-16k"
 COUNTED = (  # files, their field, and the first texts of each in which tokens are counted

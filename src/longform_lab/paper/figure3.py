@@ -10,10 +10,10 @@ from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, DataError
 from longform.runs.folder import open_run_folder
 from longform.runs.subject import corpus_key
-from longform.training.pretraining import pretrain
-from longform.training.pretraining_sources import CorpusReader
-from longform.training.processes import current_process
-from longform.training.run_folder import read_run
+from longform.training.engine.processes import current_process
+from longform.training.engine.run_folder import read_run
+from longform.training.pretraining.run import pretrain
+from longform.training.pretraining.sources import CorpusReader
 from longform_lab.paper.figure3_plan import Curve, Plan
 from longform_lab.paper.figure3_report import report_figure3
 from longform_lab.paper.parts import LOCKS, Finished, Part, work_through

@@ -7,10 +7,10 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
-from longform.training.presets import Preset, load_preset
-from longform.training.pretraining_model import full_attention_twin, with_attention
-from longform.training.pretraining_settings import PretrainingSettings
-from longform.training.settings import BUDGETS
+from longform.training.engine.settings import BUDGETS
+from longform.training.pretraining.model import full_attention_twin, with_attention
+from longform.training.pretraining.presets import Preset, load_preset
+from longform.training.pretraining.settings import PretrainingSettings
 
 FIGURES = {
     "figure3a": "full attention and Linformer at several k",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.training.masking import SAID
+from longform.training.pretraining.masking import SAID
 from longform_lab.paper.figure3_plan import FIGURES, Plan
 from longform_lab.paper.parts import Finished
 from longform_lab.pictures import finish, picture

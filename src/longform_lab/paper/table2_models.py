@@ -10,9 +10,9 @@ from transformers import PreTrainedModel, set_seed
 from longform.conversion.convert import ConversionResult, convert
 from longform.data.storage import locked
 from longform.data.token_store import CorpusFiles
-from longform.training.distillation import distill
-from longform.training.settings import DistillationSettings
-from longform.training.students import load_encoder, with_labels
+from longform.training.distillation.run import distill
+from longform.training.engine.settings import DistillationSettings
+from longform.training.engine.students import load_encoder, with_labels
 
 LENGTH = 512  # n, as in the paper
 SHORTEST = 64  # tokens of a crop to heal on: the tasks' texts are as short

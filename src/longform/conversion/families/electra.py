@@ -1,0 +1,54 @@
+"""ELECTRA, discriminator and generator; their word vectors may be narrower than the layers."""
+
+from typing import Any
+
+from transformers.configuration_utils import PreTrainedConfig
+
+from longform.conversion.families.bert import EMBEDDINGS, LAYERS, PLAIN_HEADS
+from longform.conversion.families.family import BUFFERS, Aside, Family, Rule, bert_like_options
+from longform.conversion.families.roberta import DENSE_CLASSIFIER
+from longform.errors import ConversionError
+
+HEADS = {
+    "masked-lm": (
+        Rule("generator_predictions.dense.{part}", "lm_head.dense.{part}"),
+        Rule("generator_predictions.LayerNorm.{part}", "lm_head.layer_norm.{part}"),
+        Rule("generator_lm_head.{part}", "lm_head.decoder.{part}"),
+    ),
+    "sequence-classification": DENSE_CLASSIFIER,
+    "multiple-choice": (
+        Rule("sequence_summary.summary.{part}", "classifier.dense.{part}"),
+        Rule("classifier.{part}", "classifier.out_proj.{part}"),
+    ),
+    **PLAIN_HEADS,
+}
+SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
+
+
+def options(config: PreTrainedConfig) -> dict[str, Any]:
+    """LinformerConfig's arguments for an ElectraConfig."""
+    summary = {name: getattr(config, name, value) for name, value in SUMMARY.items()}
+    if "ElectraForMultipleChoice" in (config.architectures or []) and summary != SUMMARY:
+        raise ConversionError(f"an ELECTRA for multiple choice must have {SUMMARY}; this one has {summary}")
+    return bert_like_options(config) | {
+        "embedding_size": None if config.embedding_size == config.hidden_size else config.embedding_size,
+        "classifier_activation": "gelu",
+        "position_offset": 0,
+    }
+
+
+ELECTRA = Family(
+    name="ELECTRA",
+    model_types=("electra",),
+    base_name="electra.",
+    encoder=(*EMBEDDINGS, Rule("{base}embeddings_project.{part}", "{base}embeddings_project.{part}"), *LAYERS),
+    heads=HEADS,
+    asides=(
+        *BUFFERS,
+        Aside("discriminator_predictions.dense.{part}", "head for replaced-token detection (pre-training)"),
+        Aside("discriminator_predictions.dense_prediction.{part}", "head for replaced-token detection (pre-training)"),
+    ),
+    options=options,
+    pretraining="encoder",
+    gelu_head=True,
+)

@@ -1,0 +1,212 @@
+"""The model of an alignment, a sentence-transformers model with its encoder, and its loss."""
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save_model
+from sentence_transformers.base.losses.gradcache import CachedLossMixin
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, cross_entropy, normalize
+from transformers import PreTrainedModel
+
+from longform.conversion.pooling_modules import SUBLINEAR_TF, WORD_WEIGHTS
+from longform.conversion.report import OWN_FILE
+from longform.conversion.sentence_transformers_folder import REQUIREMENTS, SETTINGS_FILE
+from longform.errors import ConfigurationError
+from longform.inference.encoders import Encoder
+from longform.inference.sentence_modules import load_sentence_transformer
+from longform.inference.weights import join_adapters, local_source, quiet_transformers, reading
+from longform.models.configuration_linformer import LinformerConfig
+from longform.runs.files import read_json
+from longform.training.alignment.reading import DOCUMENT, PARTS, PLAIN, QUERY
+from longform.training.alignment.steps import Step
+from longform.training.engine.checkpoints import WEIGHTS
+
+
+class SentenceModel(nn.Module):
+    """A sentence-transformers model, trained by our Trainer. ``encoder``: the same weights, as Longform runs them.
+
+    ``sides``: the encoder with the prompts for queries, for documents, and with its default one.
+    """
+
+    def __init__(self, sentences: Any, encoder: Encoder) -> None:
+        super().__init__()
+        self.sentences = sentences
+        self.sides = {QUERY: encoder.for_queries(), DOCUMENT: encoder.for_documents(), PLAIN: encoder}
+
+    @property
+    def config(self) -> Any:
+        """The encoder's."""
+        return self.sides[PLAIN].model.config
+
+    def forward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+        """Vectors (B, F) of a batch of one ``side``, or those of its ``parts``, not normalised."""
+        encoder = self.sides[batch["side"]]
+        inputs = {name: value for name, value in batch.items() if isinstance(value, Tensor)}
+        found = encoder.model(**inputs)
+        states, layers = found.last_hidden_state, found.get("hidden_states")
+        own = {**inputs, "attention_mask": inputs["attention_mask"].clone()}  # modules may write into it
+        if PARTS not in batch:
+            return {"sentence_embedding": encoder.pool(states, own, layers)}
+        vectors = []
+        for row, start, end in batch[PARTS]:
+            here = (slice(row, row + 1), slice(start, end))
+            tokens = {name: value[here] for name, value in own.items()}
+            above = None if layers is None else tuple(layer[here] for layer in layers)
+            vectors.append(encoder.pool(states[here], tokens, above, prompted=start == 0))
+        return {"sentence_embedding": torch.cat(vectors)}
+
+    def save_pretrained(self, folder: str | Path, **_: Any) -> None:
+        """The weights of a checkpoint."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save_model(self, str(Path(folder, WEIGHTS)))
+
+
+@dataclass(frozen=True)
+class SentenceOrigin:
+    """A sentence-transformers model and the name it was read by; ``report``: its folder's conversion report."""
+
+    sentences: Any
+    name: str
+    report_file: bytes | None
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def conversion(self) -> dict[str, Any] | None:
+        """The report of the conversion, None of what is no conversion."""
+        return None if self.report_file is None else json.loads(self.report_file)
+
+    def pooling(self) -> dict[str, Any]:
+        """Weights of tokens in the mean, as ``longform.conversion.adapter.write_account`` takes them."""
+        weights = [module.emb_layer.weight.detach().cpu()[:, 0] for module in self._of_kind(WORD_WEIGHTS)]
+        return {"token_weights": next(iter(weights), None), "sublinear_tf": bool(self._of_kind(SUBLINEAR_TF))}
+
+    def round_token_weights(self) -> None:
+        """To float16, as an adapter has them."""
+        for module in self._of_kind(WORD_WEIGHTS):
+            module.emb_layer.weight.data = module.emb_layer.weight.data.half().float()
+
+    def _of_kind(self, name: str) -> list[Any]:
+        return [module for module in self.sentences if type(module).__name__ == name]
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Save the folder; a Longform's says, as that of a conversion, that it needs Longform."""
+        for module in self._of_kind(WORD_WEIGHTS):  # whose weights are read from its settings, not from its tensors
+            module.word_weights = dict(zip(module.vocab, module.emb_layer.weight[:, 0].tolist(), strict=True))
+        self.sentences.save_pretrained(str(folder), create_model_card=False)
+        if self.report_file is not None:
+            (folder / OWN_FILE).write_bytes(self.report_file)
+        if self.sentences[0].auto_model.config.model_type == LinformerConfig.model_type:
+            settings = read_json(folder / SETTINGS_FILE, way_out="save the model again")
+            text = json.dumps(settings | {"requirements": REQUIREMENTS}, indent=2)
+            (folder / SETTINGS_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+class OpenedModel(NamedTuple):
+    """``trained``: what learns; ``before``: the encoder as it was, which says what short texts keep."""
+
+    trained: SentenceModel
+    before: Encoder
+    encoder: PreTrainedModel
+    origin: SentenceOrigin
+
+
+def open_sentence_model(model: Any, device: torch.device) -> OpenedModel:
+    """A folder or hub name, or what has ``save_pretrained`` (a ConversionResult, a SentenceTransformer), copied.
+
+    Raises CheckpointError for what cannot be read, ConfigurationError for what is no such model,
+    MissingDependencyError.
+    """
+    if isinstance(model, str | Path):
+        return _opened(str(model), device)
+    if isinstance(model, PreTrainedModel) or not hasattr(model, "save_pretrained"):
+        raise ConfigurationError(
+            f"a model to align is a folder, a hub name, a ConversionResult or a SentenceTransformer, not "
+            f"{type(model).__name__}: save it with its tokenizer, and give the folder"
+        )
+    with tempfile.TemporaryDirectory(prefix="longform-") as folder:
+        with quiet_transformers():
+            model.save_pretrained(folder)
+        return _opened(folder, device)
+
+
+def _opened(source: str, device: torch.device) -> OpenedModel:
+    source = local_source(source)
+    encoder = Encoder.from_pretrained(source, device=device.type)
+    with quiet_transformers(), reading(f'the model "{source}"', source):
+        sentences = load_sentence_transformer(source, device=device.type, model_kwargs={"dtype": torch.float32})
+    if hasattr(sentences[0].auto_model, "peft_config"):
+        join_adapters(sentences[0].auto_model)
+    ends_unit = type(sentences[-1]).__name__ == "Normalize"
+    modules = tuple(sentences)[1 : -1 if ends_unit else None]
+    own = replace(encoder, model=sentences[0].auto_model, folder=encoder.folder._replace(modules=modules))
+    report = Path(source, OWN_FILE)
+    origin = SentenceOrigin(sentences, source, report.read_bytes() if report.is_file() else None)
+    return OpenedModel(SentenceModel(sentences, own), encoder, sentences[0].auto_model, origin)
+
+
+def ranking_loss(queries: Tensor, given: Tensor, answers: Tensor, excluded: Tensor, temperature: float) -> Tensor:
+    """Cross-entropy of each query's answer among all that are given (InfoNCE), by cosine; mean over queries.
+
+    ``queries`` (Q, F), ``given`` (P, F), ``answers`` bool (Q, P): of these the nearest is the answer, and the others do
+    not count; ``excluded`` bool (Q, P): nor do these. With one answer of its own for each query this is
+    sentence-transformers' MultipleNegativesRankingLoss.
+    """
+    scores = normalize(queries, dim=-1) @ normalize(given, dim=-1).T / temperature
+    target = scores.detach().masked_fill(~answers, -torch.inf).argmax(dim=1)
+    left_out = (answers | excluded).scatter(1, target[:, None], False)
+    return cross_entropy(scores.masked_fill(left_out, -torch.inf), target)
+
+
+class AlignmentLoss(CachedLossMixin, nn.Module):
+    """Ranking loss of the queries, and 1 - cosine of the short texts to the vectors that they had, by its weight.
+
+    ``model``: what maps a batch to vectors; ``autocast``: in which dtype. Each batch is read twice (gradient cache), so
+    that the activations of one alone are kept; numbers that dropout draws are the same both times. ``last``: the parts.
+    """
+
+    mini_batch_size = 2**40  # a batch is one already: it is not parted again
+
+    def __init__(
+        self, model: nn.Module, *, temperature: float, keep_weight: float, autocast: Callable[[], torch.autocast]
+    ) -> None:
+        super().__init__()
+        self.model, self.autocast = model, autocast
+        self.temperature, self.keep_weight = temperature, keep_weight
+        self.last: dict[str, float] = {}
+
+    def forward(self, step: Step, kept: Tensor) -> Tensor:
+        """The loss of a step, a scalar, whose backward() reads all again; ``kept`` (S, F): what short texts keep."""
+        batches: Any = step.reading.batches
+        return self.forward_cached(batches, (step, kept))  # ty: ignore[invalid-argument-type]
+
+    def embed_minibatch(self, *args: Any, **options: Any) -> tuple[Tensor, Any]:
+        """As the mixin does, in the dtype of ``autocast``: the second time it is called from backward()."""
+        with self.autocast():
+            return super().embed_minibatch(*args, **options)
+
+    def calculate_loss(self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False) -> Tensor:
+        """The loss of all vectors of a step, ``reps`` of its batches; ``labels``: the step and ``kept``."""
+        step, kept = labels
+        vectors = [batch for column in reps for batch in column]
+        device = vectors[0].device
+        with torch.autocast(device.type, enabled=False):
+            queries, given, short = step.parted(vectors)
+            answers, excluded = step.answers.to(device), step.excluded.to(device)
+            loss = ranking = ranking_loss(queries, given, answers, excluded, self.temperature)
+            self.last = {"ranking": float(ranking.detach())}
+            if len(step.short):
+                moved = (1 - cosine_similarity(short, kept, dim=-1)).mean()
+                loss = ranking + self.keep_weight * moved
+                self.last["keep"] = float(moved.detach())
+        if with_backward:
+            loss.backward()
+            return loss.detach()
+        return loss

@@ -1,0 +1,196 @@
+"""Batches of masked-language pre-training, found by their step number, and its held-out validation set.
+
+A batch is blocks of n tokens with some tokens hidden (masked). It depends on the documents, the settings and the number
+of its step alone, so that a resumed run has the batches that it would have had, and different models see the same ones.
+The number of processes changes nothing where it divides the blocks of a step.
+"""
+
+from collections.abc import Iterator
+from itertools import count, islice, takewhile
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longform.data.special_tokens import special_tokens
+from longform.data.token_store import BlockFrame, Blocks, TokenStore
+from longform.errors import ConfigurationError, DataError
+from longform.training.pretraining.masking import (
+    FIXED,
+    STANDARD,
+    Hiding,
+    MaskedBlocks,
+    bigram_loss,
+    collated,
+    fixed_masked_set,
+    mask_block,
+    unigram_loss,
+    unigram_shares,
+)
+from longform.training.pretraining.settings import PretrainingSettings
+
+FEW_DOCUMENTS = 10  # a corpus of fewer: the end of each document is held out, not whole documents
+
+
+def block_frame(tokenizer: Any) -> BlockFrame:
+    """The tokenizer's special tokens around a block, between documents and as padding.
+
+    Raises ConfigurationError where it has no mask or padding token.
+    """
+    for name in ("mask_token_id", "pad_token_id"):
+        if getattr(tokenizer, name) is None:
+            raise ConfigurationError(f"the tokenizer has no {name}: masked-language modelling needs it")
+    return BlockFrame(special_tokens(tokenizer), tokenizer.sep_token_id, tokenizer.pad_token_id)
+
+
+def _first_ordinary(tokenizer: Any) -> int:
+    """The first id after the special tokens that begin the vocabulary: random replacements are drawn from here on."""
+    special = set(tokenizer.all_special_ids)
+    return len(list(takewhile(special.__contains__, range(len(tokenizer)))))
+
+
+class Split(NamedTuple):
+    """A corpus split in two: indices of documents in ``store`` to train on, and of held-out ones."""
+
+    store: TokenStore
+    train: np.ndarray
+    validation: np.ndarray
+
+
+def split_documents(store: TokenStore, validation_tokens: int) -> Split:
+    """Hold out random documents, at most ``validation_tokens`` together and at most a tenth of the corpus.
+
+    They are the same whatever the run's seed. A document that is longer than that is never held out, except the
+    shortest one where all are. Of a corpus of few documents the last tenth of each is held out, at most.
+    """
+    lengths = store.lengths()
+    if len(store.ends) < FEW_DOCUMENTS:
+        held = np.minimum(lengths // 10, validation_tokens // len(store.ends))
+        ends = np.stack([store.ends - held, store.ends], axis=1).ravel()
+        return Split(TokenStore(store.tokens, ends), np.arange(0, len(ends), 2), np.arange(1, len(ends), 2))
+    order = np.random.default_rng(FIXED).permutation(len(store.ends))
+    wanted = min(validation_tokens, len(store.tokens) // 10)
+    fitting = order[lengths[order] <= max(wanted, int(lengths.min()))]
+    count = max(1, int(np.searchsorted(np.cumsum(lengths[fitting]), wanted, side="right")))
+    held = np.sort(fitting[:count])
+    return Split(store, np.setdiff1d(order, held), held)
+
+
+class PretrainingData:
+    """Batches (``steps``) and the validation set (``validation``) of a run; this is process ``rank`` of ``processes``.
+
+    ``corpus``: a tokenised corpus on the disk. ``validation``: text to measure on; default: a part of the corpus, held
+    out. ``unigram_loss``, ``bigram_loss``: validation loss, in nats
+    a token, of predicting every token by its frequency alone, and by the token before it: what a
+    trained model has to be below.
+
+    Raises ConfigurationError (sizes, a tokenizer without mask), DataError (a corpus smaller than one step).
+    """
+
+    def __init__(
+        self,
+        corpus: TokenStore,
+        tokenizer: Any,
+        settings: PretrainingSettings,
+        *,
+        length: int,
+        validation: TokenStore | None = None,
+        rank: int = 0,
+        processes: int = 1,
+    ) -> None:
+        self.settings, self.tokenizer, self.length, self.rank = settings, tokenizer, length, rank
+        self.frame = block_frame(tokenizer)
+        self.share = settings.tokens_per_step // (length * processes)  # blocks of a step that are this process's
+        self.at_once = max(1, settings.tokens_per_forward // length)
+        self.step_blocks = self.share * processes
+        self.step_tokens = self.step_blocks * length
+        self.tokens = 0  # trained on by all processes together, the step handed out last included
+        if not self.share:
+            raise ConfigurationError(
+                f"tokens_per_step={settings.tokens_per_step} holds no block of length={length} for each of {processes} "
+                f"process(es): use {length * processes} or more"
+            )
+        self.corpus_tokens, self.corpus_documents = len(corpus.tokens), len(corpus.ends)
+        if validation is None:
+            split = split_documents(corpus, settings.validation_tokens)
+            held = self._blocks(split.store, split.validation, keep_rest=True)
+        else:
+            split = Split(corpus, np.arange(len(corpus.ends)), np.arange(0))
+            held = self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
+        self.blocks = self._blocks(split.store, split.train, keep_rest=False)
+        if len(self.blocks) < self.step_blocks:
+            tokens = int(split.store.lengths()[split.train].sum())
+            raise DataError(
+                f"the corpus is smaller than one batch: {tokens:,} tokens to train on give {len(self.blocks)} block(s) "
+                f"of length={length}, a step takes {self.step_blocks}. Lower tokens_per_step or length, or give more "
+                "text"
+            )
+        self.validation_tokens = int(held.store.lengths()[held.documents].sum())
+        self.validation = fixed_masked_set(held, self._hiding(*STANDARD), blocks_at_once=self.at_once)
+        if not self.validation:
+            raise DataError("no text to measure on: give more documents, or a validation text of their own")
+        shares = unigram_shares(np.bincount(corpus.tokens, minlength=len(tokenizer)))
+        self.unigram_loss = unigram_loss(shares, self.validation)
+        self.bigram_loss = bigram_loss(shares, split.store, split.train, self.validation)
+
+    def _hiding(self, fraction: float, mask_share: float, random_share: float) -> Hiding:
+        return Hiding(
+            fraction,
+            mask_share,
+            random_share,
+            self.tokenizer.mask_token_id,
+            _first_ordinary(self.tokenizer),
+            len(self.tokenizer),
+        )
+
+    def _blocks(self, store: TokenStore, documents: np.ndarray, *, keep_rest: bool) -> Blocks:
+        packing = self.settings.packing
+        return Blocks(store, documents, self.frame, length=self.length, packing=packing, keep_rest=keep_rest)
+
+    def facts(self) -> dict[str, Any]:
+        """Facts about the data for the records; tokens without special ones."""
+        return {
+            "corpus_tokens": self.corpus_tokens,
+            "corpus_documents": self.corpus_documents,
+            "blocks": len(self.blocks),
+            "length": self.length,
+            "tokens_per_step": self.step_tokens,
+            "validation_tokens": self.validation_tokens,
+            "validation_hidden_tokens": int(sum(part.weight for part in self.validation)),
+            "unigram_loss": self.unigram_loss,
+            "bigram_loss": self.bigram_loss,
+        }
+
+    def steps_of_one_pass(self) -> int:
+        """Optimiser steps of one pass."""
+        return len(self.blocks) // self.step_blocks
+
+    def steps(self, start: int = 0) -> Iterator[list[MaskedBlocks]]:
+        """Endless: for each step from ``start`` on this process's blocks, in parts of one forward pass each."""
+        self.tokens = start * self.step_tokens
+        numbers = self._numbers(start * self.step_blocks)
+        for step in count(start):
+            self.tokens += self.step_tokens
+            yield self._parts(list(islice(numbers, self.step_blocks)), step)
+
+    def _numbers(self, start: int) -> Iterator[int]:
+        """Numbers of blocks from the place ``start`` on, without end; each pass over the corpus is shuffled anew."""
+        epoch, skipped = divmod(start, len(self.blocks))
+        while True:
+            order = np.random.default_rng((self.settings.seed, epoch)).permutation(len(self.blocks))
+            yield from order[skipped:].tolist()
+            epoch, skipped = epoch + 1, 0
+
+    def _parts(self, numbers: list[int], step: int) -> list[MaskedBlocks]:
+        chosen = self.settings
+        hiding = self._hiding(chosen.mask_fraction, chosen.mask_share, chosen.random_share)
+        rows = range(self.rank * self.share, (self.rank + 1) * self.share)
+        masked = [
+            mask_block(
+                self.blocks.contents(numbers[row]),
+                hiding,
+                self.frame.separator,
+                (chosen.seed, step * self.step_blocks + row),
+            )
+            for row in rows
+        ]
+        return collated(masked, self.frame, self.length, self.at_once)

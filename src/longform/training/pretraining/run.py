@@ -1,0 +1,301 @@
+"""Pre-training of a masked-language model from scratch, and its model card."""
+
+import math
+import shutil
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+import longform
+from longform.data.token_store import Corpus, CorpusFiles, corpus_of
+from longform.errors import ConfigurationError
+from longform.models.configuration_linformer import LinformerConfig
+from longform.models.task_heads import LinformerForMaskedLM
+from longform.runs.facts import environment
+from longform.runs.page import Block, Heading, Table, facts_table
+from longform.runs.subject import corpus_key
+from longform.training.engine.measured_job import MeasuredJob
+from longform.training.engine.processes import processes_of
+from longform.training.engine.run_folder import CACHE, RunFolder, place_of_run
+from longform.training.engine.students import Student, learning
+from longform.training.engine.trained_card import write_card
+from longform.training.engine.trainer import carry_out
+from longform.training.pretraining.data import PretrainingData
+from longform.training.pretraining.masking import MaskedBlocks, counted_losses
+from longform.training.pretraining.model import HiddenTokensLoss, Start, config_for, described, new_model
+from longform.training.pretraining.settings import PretrainingSettings
+from longform.training.pretraining.sources import CorpusReader, Tokenizers
+
+QUARTERS = 4
+
+
+@dataclass(frozen=True)
+class PretrainingResult:
+    """Result: the model after its last step, and how well it fills in the fixed masked validation set.
+
+    ``validation_loss``: nats a hidden token, ``perplexity`` its exponential; ``unigram_loss``: what predicting
+    frequencies alone would lose on the same tokens, ``bigram_loss``: predicting each from the token before it.
+    ``curve``: rows with step, tokens, loss, perplexity, quarters (the loss in each
+    quarter of a block) and seconds.
+    ``steps``: optimiser steps, ``tokens``: of text over all processes, ``seconds``: wall-clock time of this call.
+    """
+
+    model: LinformerForMaskedLM
+    tokenizer: PreTrainedTokenizerBase
+    validation_loss: float
+    perplexity: float
+    unigram_loss: float
+    bigram_loss: float
+    curve: list[dict[str, Any]]
+    steps: int
+    tokens: int
+    seconds: float
+    records: list[dict[str, Any]] = field(repr=False)
+    folder: Path | None = None
+
+
+def _named(*corpora: Any) -> list[CorpusFiles]:
+    """Corpora that are files."""
+    return [each for each in corpora if isinstance(each, CorpusFiles)]
+
+
+def _remove_tokens(cache: Path) -> None:
+    """Remove token files, also unfinished ones: the finished folder needs none, and they can be made again."""
+    for tokens in cache.glob("*tokens-*"):
+        shutil.rmtree(tokens)
+
+
+def pretrain(
+    corpus: Any,
+    settings: PretrainingSettings | None = None,
+    *,
+    config: LinformerConfig | Mapping[str, Any] | None = None,
+    tokenizer: Tokenizers = None,
+    output: str | Path | None = None,
+    validation: Any = None,
+    text_field: str = "text",
+    cache: str | Path | None = None,
+    start: str | Path | None = None,
+    restart: bool = False,
+    progress: bool = True,
+    **options: Any,
+) -> PretrainingResult:
+    """Train a new masked-language model on ``corpus``, or go on with one (``start``).
+
+    ``corpus``: text, .jsonl and .parquet files, folders, "hf:NAME[:CONFIG]:SPLIT", or texts and Documents that can be
+    iterated over again. ``config``: a LinformerConfig or its fields; vocabulary and special tokens become the
+    tokenizer's.
+    ``tokenizer``: a loaded one, a folder or hub name, or TokenizerSettings for one that is trained on the corpus (the
+    default). ``validation``: text of its own to measure on; default: ``settings.validation_tokens`` of the corpus.
+    ``cache``: folder for trained tokenizers and token files, which several runs may share; default: inside ``output``
+    while the run lasts. ``output``: folder for checkpoints, records, the finished model, its card and report; called
+    again with it, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
+    ``options``: fields of the settings by name.
+    ``start``: folder of an earlier pre-training whose weights it begins with, in place of new ones. ``config`` and
+    ``tokenizer`` are its own by default; another ``config`` may have other attention, k and n: what both models have is
+    copied, positions of a longer one are tiled, and projections that the earlier one lacks begin as in a new model.
+
+    Initial weights, order of blocks and masks depend on ``settings.seed`` alone, not on the kind of attention.
+
+    Raises ConfigurationError (settings, another run in the folder), DataError (an empty corpus, one smaller than a
+    step or too small for the vocabulary), CheckpointError, MissingDependencyError.
+    """
+    began = time.perf_counter()
+    settings = replace(settings or PretrainingSettings(), **options)
+    process = processes_of(settings)
+    texts = corpus_of(corpus, text_field)
+    held = None if validation is None else corpus_of(validation, text_field)
+    begun = None if start is None else Start(start)
+    tokenizer = tokenizer if begun is None or tokenizer is not None else begun.folder
+    with place_of_run(output, (tokenizer, start, *_named(texts, held)), process) as folder:
+        reader = CorpusReader(
+            texts,
+            tokenizer,
+            folder / CACHE if cache is None else Path(cache),
+            limit=settings.max_documents,
+            process=process,
+            progress=progress,
+        )
+        job = PretrainingJob(reader, config, settings, held, process, begun)
+        run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
+        if cache is None and process.is_main_process:
+            _remove_tokens(folder / CACHE)
+    first, end = run.records.last("run") or {}, run.records.last("end") or {}
+    curve = _curve(run.records.of("validation"), first["tokens_per_step"])
+    return PretrainingResult(
+        job.model,
+        reader.tokenizer,
+        curve[-1]["loss"],
+        curve[-1]["perplexity"],
+        first["unigram_loss"],
+        first["bigram_loss"],
+        curve,
+        steps=end["step"],
+        tokens=end["tokens"],
+        seconds=time.perf_counter() - began,
+        records=run.records.rows,
+        folder=None if output is None else Path(output).expanduser(),
+    )
+
+
+def _curve(rows: Iterable[dict[str, Any]], tokens_per_step: int) -> list[dict[str, Any]]:
+    """The measurements, each with the tokens that were trained on before."""
+    return [{**row, "tokens": row["step"] * tokens_per_step} for row in rows]
+
+
+class Validation(NamedTuple):
+    """``loss``: nats a hidden token, ``perplexity`` its exponential; ``quarters``: in each quarter of a block."""
+
+    loss: float
+    perplexity: float
+    quarters: list[float]
+
+    def summary(self) -> dict[str, float]:
+        """Loss and perplexity."""
+        return {"loss": self.loss, "perplexity": self.perplexity}
+
+
+class PretrainingJob(MeasuredJob):
+    """Model, data and loss of one run."""
+
+    kind, event, metric, doing = "pretraining", "validation", "loss", "pre-training"
+
+    def __init__(
+        self,
+        reader: CorpusReader,
+        config: LinformerConfig | Mapping[str, Any] | None,
+        settings: PretrainingSettings,
+        held: Corpus | None,
+        process: Any,
+        start: Start | None = None,
+    ) -> None:
+        super().__init__(settings, process)
+        self.reader, self.held, self.start_key = reader, held, None if start is None else start.key
+        self.config = config_for(
+            start.described() if start is not None and config is None else config, reader.tokenizer
+        )
+        self.length = settings.length or self.config.max_position_embeddings
+        if self.length > self.config.max_position_embeddings:
+            raise ConfigurationError(
+                f"length={self.length} is more than the {self.config.max_position_embeddings} tokens that the model "
+                "takes (max_position_embeddings)"
+            )
+        reader.tokenizer.model_max_length = self.config.max_position_embeddings
+        model = new_model(self.config, settings.seed)
+        if start is not None:
+            start.begin(model)
+        self.model = self.trained = model.to(process.weights_device)
+        self.opened = Student(self.model, reader.tokenizer)
+
+    def subject(self) -> dict[str, Any]:
+        """The model, the corpus, its tokenizer, and the text to measure on."""
+        data = {"corpus": self.reader.key, "tokenizer": self.reader.tokenizer_key}
+        if self.held is not None:
+            data["validation"] = corpus_key(self.held)
+        return {"model": described(self.config), "data": data, "start": self.start_key}
+
+    def identity(self) -> dict[str, Any]:
+        """See Job; the steps are the same in any number of processes that divides their blocks."""
+        blocks, readers = self.settings.tokens_per_step // self.length, self.process.readers
+        return super().identity() | {"processes": readers if blocks % readers else 1}
+
+    def steps(self, start: int = 0) -> Iterator[list[MaskedBlocks]]:
+        """See Job."""
+        return self.data.steps(start)
+
+    def part_loss(self, model: torch.nn.Module, part: Any, share: float) -> torch.Tensor:
+        """The part's share of its step's loss (scalar, nats)."""
+        return share * self.loss(model, part, self.device)
+
+    def groups(self, model: torch.nn.Module) -> list[dict[str, Any]]:
+        """See Job; with the moments of the settings."""
+        moments = {"betas": (self.settings.beta1, self.settings.beta2), "eps": self.settings.epsilon}
+        return [group | moments for group in super().groups(model)]
+
+    @torch.no_grad()
+    def measure(self) -> Validation:
+        """Loss on the validation set."""
+        self.model.eval()
+        totals, counts = (torch.zeros(QUARTERS, dtype=torch.float64) for _ in range(2))
+        for part in self.data.validation:
+            with self.autocast():
+                losses = self.loss.each(self.model, part, self.device)
+            quarter = part.places % self.length * QUARTERS // self.length
+            totals.index_add_(0, quarter, losses.double().cpu())
+            counts += quarter.bincount(minlength=QUARTERS)
+        loss = float(totals.sum() / counts.sum())
+        quarters = [round(value, 4) for value in (totals / counts.clamp(min=1)).tolist()]
+        return Validation(loss, math.exp(min(loss, 700.0)), quarters)
+
+    @contextmanager
+    def prepared(self) -> Generator[None]:
+        """See MeasuredJob; the corpus is tokenised once before."""
+        self.data = PretrainingData(
+            self.reader.tokens(),
+            self.reader.tokenizer,
+            self.settings,
+            length=self.length,
+            validation=None if self.held is None else self.reader.tokens(self.held),
+            rank=self.process.reader,
+            processes=self.process.readers,
+        )
+        with learning(self.model, recompute=self.settings.gradient_checkpointing):
+            self.loss = HiddenTokensLoss(self.model)
+            try:
+                yield
+            finally:
+                self.loss.remove()
+
+    def facts(self) -> dict[str, Any]:
+        """Sizes of the data, what counting alone would lose, and the machine."""
+        return {**self.data.facts(), "environment": environment(self.device, self.dtype)}
+
+    def budgets(self) -> tuple[float, ...]:
+        """Steps for the tokens that were chosen, or for one pass where nothing was."""
+        chosen = self.settings
+        if chosen.max_tokens is not None:
+            return (chosen.max_tokens / self.data.step_tokens,)
+        return () if chosen.max_steps or chosen.max_minutes else (self.data.steps_of_one_pass(),)
+
+    def means(self) -> dict[str, float]:
+        """The tokens trained on so far."""
+        return {"tokens": self.data.tokens}
+
+    def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
+        """Tokens that were read."""
+        return {"tokens": steps * self.data.step_tokens}
+
+    def save(self, run: RunFolder, folder: Path) -> None:
+        """The model and its card."""
+        super().save(run, folder)
+        first, last, end = (run.records.last(event) or {} for event in ("run", "validation", "end"))
+        ours = f"this model, after {last['step']:,} steps ({end['tokens']:,} tokens)"
+        losses = {ours: last["loss"], **counted_losses(first)}
+        data = ("corpus_documents", "corpus_tokens", "validation_tokens", "length")
+        trained = {name: end[name] for name in ("step", "tokens", "seconds")}
+        recipe = {"parameters": self.model.num_parameters(), **trained, **vars(self.settings)}
+        blocks: list[Block] = [
+            f"A masked-language model trained from scratch with Longform {longform.__version__}. It fills in hidden "
+            "tokens; for another task it has to be fine-tuned.",
+            Heading("Data"),
+            facts_table({name.replace("_", " "): first[name] for name in data}),
+            Heading("Training"),
+            facts_table({name.replace("_", " "): value for name, value in recipe.items() if value is not None}),
+            Heading("Evaluation"),
+            f"{first['validation_hidden_tokens']:,} tokens of held-out text were hidden once and for all (15 % of the "
+            "tokens; 80 % of them behind the mask token, 10 % behind another token, 10 % left as they were). The model "
+            f"was asked for them, with blocks of {first['length']:,} tokens.",
+            Table(
+                ["", "loss (nats a token)", "perplexity"],
+                [[name, f"{loss:.4f}", f"{math.exp(loss):.2f}"] for name, loss in losses.items()],
+            ),
+            "Perplexities compare between models with the same tokenizer and the same held-out text only. "
+            "records.jsonl has every measurement, learning_curve.png shows them.",
+        ]
+        write_card(folder, self.opened, "pre-trained", blocks)
