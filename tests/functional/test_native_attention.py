@@ -20,10 +20,9 @@ from longform.functional.attention.call import AttentionCall
 from longform.functional.dispatch import listening
 from longform.functional.native import library as native_library
 from longform.functional.slots import Memory, join_slots, make_slots, sink_counts
-from longform.functional.window import compiled as window_compiled
 from longform.functional.window import windowed_attention
 from longform.functional.window.compiled import CompiledDocument
-from longform.functional.window.document import DocumentPart, FarSlots, far_logits, far_shares, far_slots
+from longform.functional.window.document import DocumentPart, FarSlots, even_slots, far_logits, far_shares, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds
@@ -177,14 +176,13 @@ def test_weights_of_even_slots_are_those_of_their_counts(length, size, sinks, bu
     part = DocumentPart(*(torch.ones(2, length, 32, dtype=HALF) for _ in range(3)), length, 8)
     blocks = part.blocks()
     expected = far_logits(far, far_shares(far, len(blocks), 8), blocks.start, blocks.stop, 8)
-    even = window_compiled._even_slots(length, size, lead.shape[1], len(far.count), budget, 8)
+    even = even_slots(length, 8, size, lead.shape[1], budget, len(far.count))
     assert torch.equal(even.count, far.count)
     assert torch.equal(even.logits, expected)
-    assert torch.equal(CompiledDocument(far)._logits(part), expected)
+    assert CompiledDocument(far).logits(part, 0, len(blocks)).data_ptr() == even.logits.data_ptr()
     odd = far._replace(count=far.count.clone().index_fill_(0, torch.tensor([0]), 0.0))
-    assert torch.equal(
-        CompiledDocument(odd)._logits(part), far_logits(odd, far_shares(odd, len(blocks), 8), 0, len(blocks), 8)
-    )
+    expected = far_logits(odd, far_shares(odd, len(blocks), 8), 0, len(blocks), 8)
+    assert torch.equal(CompiledDocument(odd).logits(part, 0, len(blocks)), expected)
 
 
 @pytest.mark.parametrize("budget", [None, 3.0])

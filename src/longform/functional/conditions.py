@@ -45,9 +45,9 @@ class Call:
 
     def kind(self) -> tuple[Any, ...]:
         """Facts about the tensors and options on which the choice of a kernel depends."""
-        facts = [self.wants_gradient, self.options]
+        facts = [self.options]
         for x in self.tensors:  # here and below loops take half of what a generator takes
-            facts += type(x), x.dtype, x.device.type, x.shape
+            facts += type(x), x.dtype, x.device.type, x.shape, x.requires_grad
         return tuple(facts)
 
     @once

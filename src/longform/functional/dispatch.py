@@ -64,6 +64,13 @@ def is_eager() -> bool:
     return torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
 
 
+def is_unseen() -> bool:
+    """Whether operations are just carried out, as of ``is_eager``, and no dispatch mode sees them (FlopCounterMode)."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
+        return False
+    return torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
+
+
 def is_traced() -> bool:
     """Whether a graph is made of what is carried out."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
@@ -110,7 +117,7 @@ def find(name: str, call: Any, kind: tuple[Any, ...]) -> Callable[[Any], Any]:
     ``kind``: facts about its tensors and options on which the choice depends, to be compared with those of other
     calls. Where operations are traced, transformed or seen by a mode each call is asked by itself.
     """
-    if not is_eager() or _forced or _listeners or torch._C._len_torch_dispatch_stack():
+    if _forced or _listeners or not is_unseen():
         return choose(name, call).run
     key = name, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), kind
     ways = _ways.get(key)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import is_eager, is_seen
+from longform.functional.dispatch import is_unseen
 
 MOST_KEPT = 64
 _made: ContextVar[dict[Any, Any] | None] = ContextVar("made", default=None)
@@ -24,7 +24,7 @@ def one_pass() -> AbstractContextManager[None]:
 
     Not where operations are traced, transformed or counted.
     """
-    return _remembering() if is_eager() and not is_seen() else nullcontext()
+    return _remembering() if is_unseen() else nullcontext()
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def kept(make: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(make)
     def either(*given: Any) -> Any:
-        return once(*given) if is_eager() and not is_seen() else make(*given)
+        return once(*given) if is_unseen() else make(*given)
 
     return either
 
@@ -66,7 +66,7 @@ def once_a_pass(make: Callable[..., Any], *objects: Any, **options: Any) -> Any:
     ``objects`` are told apart by identity, and are not changed during a pass; ``options``, which can be hashed, by
     value. The result needs no gradient.
     """
-    made = _made.get() if is_eager() and not is_seen() else None
+    made = _made.get() if is_unseen() else None
     if made is None:
         return make(*objects, **options)
     key = make, *map(id, objects), *options.items()

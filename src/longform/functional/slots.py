@@ -151,6 +151,7 @@ def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, sin
             return without_first(x, sinks)
         if sinks or x.shape[1] % uniform:
             return _sums_of_runs(x, uniform, sinks)
+        return _totals(runs_of(x, uniform, 0.0))
     x = without_first(x, sinks)
     if uniform is not None:
         return _totals(runs_of(x, uniform, 0.0))

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import ModelOutput
 
 from longform.errors import ConfigurationError
-from longform.functional.conditions import is_seen
-from longform.functional.dispatch import is_eager, is_watched
+from longform.functional.dispatch import is_unseen, is_watched
 from longform.functional.masks import unseen
 from longform.layers.linear import is_seen_inside
 from longform.models.modeling_linformer import LinformerPreTrainedModel
@@ -131,7 +130,7 @@ class CapturedForward:
         ids = inputs.get("input_ids")
         if not self.works or ids is None or torch.is_grad_enabled() or not _are_tokens(ids, inputs):
             return False
-        if torch.is_autocast_enabled(ids.device.type) or is_seen() or is_watched() or not is_eager():
+        if torch.is_autocast_enabled(ids.device.type) or is_watched() or not is_unseen():
             return False
         return not any(map(is_seen_inside, self.model.children()))
 

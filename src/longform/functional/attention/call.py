@@ -33,7 +33,8 @@ class AttentionCall(Call):
 
     def __post_init__(self) -> None:
         self.tensors = (self.query, self.key, self.value)
-        self.options = self.bias is None, self.distance_bias is None, self.dropout > 0.0
+        of_distances = None if self.distance_bias is None else self.distance_bias.requires_grad
+        self.options = self.bias is None, of_distances, self.dropout > 0.0
 
     @once
     def wants_gradient(self) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional.attention import formula
-from longform.functional.dispatch import is_traced, is_transformed
+from longform.functional.dispatch import is_eager, is_traced
 from longform.functional.second_gradient import Gradients, differentiable_by
 
 
@@ -19,11 +19,11 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 
     ``mask``: bool, False hides a key, or added to the logits; (B or 1, g, n or 1, S) or None.
     """
-    traced = is_traced()
-    if not traced and is_transformed():
+    eager = is_eager()
+    if not eager and not is_traced():  # transformed
         return formula.attention(query, key, value, mask, dropout)
     out = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    if traced or dropout or not out.requires_grad:
+    if not eager or dropout or not out.requires_grad:
         return out
     return _Differentiable.apply(out, query, key, value, mask)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import is_eager, is_seen
+from longform.functional.dispatch import is_unseen
 
 
 class Rotation(NamedTuple):
@@ -36,7 +36,7 @@ def rotation_at(positions: Tensor, frequencies: tuple[float, ...], scaling: floa
 
     In float32, as in Hugging Face, whose roundings count. ``scaling``: a factor of both coordinates.
     """
-    known = is_eager() and not is_seen()
+    known = is_unseen()
     angles = positions[..., None].float() * (_kept if known else _tensor)(frequencies, positions.device)
     return Rotation(angles.cos() * scaling, angles.sin() * scaling)
 

@@ -5,6 +5,7 @@ Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,6 +62,10 @@ class WindowCall(Call):
             self.neighbours = once_a_pass(
                 formula.blocks_before, length=self.query.shape[2], window=self.window, device=self.query.device
             )
+
+    def kind(self) -> tuple[Any, ...]:
+        """Facts on which the choice of a kernel depends; the memory's own weights may want a gradient too."""
+        return self.wants_gradient, *super().kind()
 
     @once
     def wants_gradient(self) -> bool:

@@ -9,8 +9,7 @@ backwards.)
 Axes: B batch, n tokens, c queries of a part, S slots, h heads, d head dimension, w block, b blocks.
 """
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,17 +22,7 @@ from longform.functional.native.library import run
 from longform.functional.second_gradient import Gradients, differentiable_by
 from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
-from longform.functional.window.document import (
-    DocumentAttention,
-    DocumentPart,
-    FarSlots,
-    blank_padding,
-    far_logits,
-    far_shares,
-    together,
-)
-
-LARGEST_KEPT = 2**16  # weights of a document, in floats
+from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, together
 
 FEW_SEEN = Condition(
     f"at most {MOST_TRAINED_KEYS} keys for each query in training",
@@ -52,7 +41,8 @@ class CompiledDocument(DocumentAttention):
 
     def __call__(self, part: DocumentPart, out: Tensor) -> None:
         """Write the context of the part's queries into ``out`` (c, h, d)."""
-        far, logits = self.far, self._logits(part)
+        far, blocks = self.far, part.blocks()
+        logits = self.logits(part, blocks.start, blocks.stop).float().contiguous()
         query, key, value, far_key, far_value = (
             contiguous_rows(x)[None] for x in (part.query, part.key, part.value, far.key, far.value)
         )
@@ -62,32 +52,6 @@ class CompiledDocument(DocumentAttention):
         head_bias = None if far.bias is None else far.bias.detach().float().contiguous()
         job.head_bias = pointer(head_bias, torch.float32, query.shape[1])
         run(job)
-
-    def _logits(self, part: DocumentPart) -> Tensor:
-        """``far_logits`` of the part's queries: float32 (b, S)."""
-        far, blocks = self.far, part.blocks()
-        if part.is_whole and part.all_blocks() * far.count.shape[0] <= LARGEST_KEPT:
-            even = _even_slots(part.length, far.size, far.sinks, far.count.shape[0], far.budget, part.window)
-            if torch.equal(even.count, far.count):
-                return even.logits
-        return far_logits(far, self.shares(part), blocks.start, blocks.stop, part.window).float().contiguous()
-
-
-class _EvenSlots(NamedTuple):
-    count: Tensor
-    logits: Tensor
-
-
-@lru_cache(maxsize=64)
-def _even_slots(length: int, size: int, sinks: int, slots: int, budget: float | None, window: int) -> _EvenSlots:
-    """Counts (S) and weights (b, S) of the slots of a document without gaps, which all layers share."""
-    starts = torch.arange(slots - sinks) * size
-    tokens = (starts + size).clamp(max=length) - starts.clamp(min=sinks)
-    count = torch.cat([torch.arange(sinks) < length, tokens.clamp(min=0)]).to(torch.float32)
-    nothing = count.new_empty(0)
-    far = FarSlots(nothing, nothing, count, size, sinks, None, budget)
-    blocks = -(-length // window)
-    return _EvenSlots(count, far_logits(far, far_shares(far, blocks, window), 0, blocks, window).contiguous())
 
 
 def train(call: WindowCall) -> Tensor:

@@ -12,7 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from longform.functional.one_pass import kept
 from longform.functional.slots import Memory
+
+LARGEST_KEPT = 2**16  # logits of a document
 
 
 class DocumentPart(NamedTuple):
@@ -34,11 +37,6 @@ class DocumentPart(NamedTuple):
     def key_start(self) -> int:
         """The token of the first key."""
         return max(0, self.start - self.window)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no query is missing."""
-        return self.query.shape[1] == self.length
 
     def blocks(self) -> range:
         """Blocks of the queries."""
@@ -81,15 +79,44 @@ class DocumentAttention(ABC):
     def __init__(self, far: FarSlots) -> None:
         self.far = far
         self._shares: list[float] = []
+        self._logits: Tensor | None = None  # of all blocks, of a document of few
 
-    def shares(self, part: DocumentPart) -> list[float]:
-        """``far_shares`` of all blocks of the document of which this is a part."""
-        self._shares = self._shares or far_shares(self.far, part.all_blocks(), part.window)
-        return self._shares
+    def logits(self, part: DocumentPart, first: int, end: int) -> Tensor:
+        """``far_logits`` of blocks ``first`` to ``end`` of the document of which this is a part: (c, S)."""
+        if self._logits is None:
+            far, blocks = self.far, part.all_blocks()
+            if blocks * far.count.shape[0] > LARGEST_KEPT:
+                self._shares = self._shares or far_shares(far, blocks, part.window)
+                return far_logits(far, self._shares, first, end, part.window)
+            even = even_slots(part.length, part.window, far.size, far.sinks, far.budget, far.count.shape[0])
+            if far.count.dtype == torch.float32 and torch.equal(even.count, far.count):
+                self._logits = even.logits
+            else:
+                self._logits = far_logits(far, far_shares(far, blocks, part.window), 0, blocks, part.window)
+        return self._logits[first:end]
 
     @abstractmethod
     def __call__(self, part: DocumentPart, out: Tensor) -> None:
         """Write the context of the part's queries into ``out`` (c, h, d)."""
+
+
+class EvenSlots(NamedTuple):
+    """Slots of a document without gaps: tokens in each, ``count`` (S), and ``far_logits`` of all blocks, (b, S)."""
+
+    count: Tensor
+    logits: Tensor
+
+
+@kept
+def even_slots(length: int, window: int, size: int, sinks: int, budget: float | None, slots: int) -> EvenSlots:
+    """Those of a document of ``length`` tokens, which all layers share, in float32; see FarSlots."""
+    starts = torch.arange(slots - sinks) * size
+    tokens = (starts + size).clamp(max=length) - starts.clamp(min=sinks)
+    count = torch.cat([torch.arange(sinks) < length, tokens.clamp(min=0)]).to(torch.float32)
+    nothing = count.new_empty(0)
+    far = FarSlots(nothing, nothing, count, size, sinks, None, budget)
+    blocks = -(-length // window)
+    return EvenSlots(count, far_logits(far, far_shares(far, blocks, window), 0, blocks, window))
 
 
 def far_slots(

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longform.functional.positions.distances import beyond
-from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_logits, slot_blocks
+from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, slot_blocks
 from longform.functional.window.formula import near_distances
 
 CHUNK = 16  # blocks at a time, where the bias of their queries has less than
@@ -47,7 +47,7 @@ class SdpaDocument(DocumentAttention):
             near_lse = torch.cat([_near(part, *run, out, self._near_bias) for run in _runs(part, first, end)])
             if end - 1 < 2 and first > last - 2:  # these blocks reach from end to end
                 continue
-            logits = far_logits(far, self.shares(part), first, end, part.window)[None]
+            logits = self.logits(part, first, end)[None]
             if far.distance_bias is not None:
                 behind = slot_blocks(far, part.window) < torch.arange(first, end)[:, None]
                 logits = logits + beyond(far.distance_bias, behind)
