@@ -6,14 +6,16 @@ from typing import Any
 
 from longform.cli.arguments import add_restart, command_parser
 
-SUMMARY = "find passages of long speeches, beside what people do today, on bundled texts"
+SUMMARY = "a layer that learns, and passages found in long speeches, beside what people do today, on bundled data"
 
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
         "demo",
-        "On texts that come with packages: each passage that was taken out of a speech is to find it again, by "
+        "On data that come with packages. A layer that learns: small stacks with several kinds of slots, and full "
+        "attention, name one digit among many; and one layer's time against length. Find in long documents: each "
+        "passage that was taken out of a speech is to find it again, by "
         "the vectors of minilm-16k, of its original on as many tokens as that takes and in chunks, and by a search "
         "for words (BM25); a report says how they do. Minutes on 2 CPU cores. Interrupted, it goes on when it is "
         "called again.",

@@ -13,17 +13,16 @@ from typing import Any, NamedTuple
 from longform.data.bundled import speeches
 from longform.data.storage import atomic_folder, copy_anew
 from longform.data.text import Document
-from longform.errors import ConfigurationError
 from longform.evaluation.comparison import Contender, RunSettings, contenders
 from longform.evaluation.retrieval_comparison import compare_retrieval
 from longform.inference.weights import local_source
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
 from longform.training.alignment.sources import made_pair
-from longform_lab.demo.finding_report import gain, report_finding, shown_scores
-from longform_lab.demo.pipeline import Pipeline
+from longform_lab.demo.finding_report import gain, learned_gain, report_finding, shown_learned, shown_scores
+from longform_lab.demo.learning import STACKS
+from longform_lab.demo.pipeline import HEADINGS, Pipeline
 
-HEADINGS = 3
 LONGFORM, ORIGINAL = "minilm-16k", "bundled"
 DEPTH = 10  # of nDCG
 EXAMPLES = 3  # queries shown in the report
@@ -41,7 +40,7 @@ class FindingScale(NamedTuple):
     chunk_tokens: int
 
 
-SCALES = {"full": FindingScale(32, 6, 3000, 256), "tiny": FindingScale(6, 1, 20, 24)}
+SCALES = {"full": FindingScale(16, 10, 3000, 256), "tiny": FindingScale(6, 1, 20, 24)}
 
 
 class Asked(NamedTuple):
@@ -52,21 +51,17 @@ class Asked(NamedTuple):
     documents: list[Document]
 
 
-def run_finding(pipeline: Pipeline, scale: str, seed: int, say: Callable[[str], None]) -> None:
-    """The steps, a report, and the Longform in a folder. Raises ConfigurationError for another scale."""
-    if scale not in SCALES:
-        raise ConfigurationError(f'scale="{scale}"; it is one of {", ".join(SCALES)}')
-    chosen, folder = SCALES[scale], pipeline.folder
-    say(f"\n[1/{HEADINGS}] Taking passages out of speeches; the Longform is {LONGFORM}")
+def run_finding(pipeline: Pipeline, chosen: FindingScale, seed: int, say: Callable[[str], None]) -> None:
+    """The steps, a report, and the Longform in a folder."""
+    folder = pipeline.folder
     asked = passages(speeches(), chosen, seed=seed)
     longform, original = local_source(LONGFORM), local_source(ORIGINAL)
     words = sum(len(document.text.split()) for document in asked.documents)
     facts = {"queries": len(asked.queries), "documents": len(asked.documents), "words": words}
     pipeline.step("prepare", lambda: facts)
-    say(f"{facts['queries']} passages, {facts['documents']} speeches of {words / facts['documents']:,.0f} words each")
     for number, (name, score) in enumerate((("speeches", "document"), ("passages", "best-chunk")), start=2):
         what = "one vector a speech" if score == "document" else "the best passage of each speech"
-        say(f"\n[{number}/{HEADINGS}] Finding the speech of each passage by {what}")
+        say(f"\n[{number}/{HEADINGS}] Finding the speech of each of {facts['queries']} passages by {what}")
         rows = pipeline.step(
             name,
             lambda score=score: {
@@ -79,7 +74,9 @@ def run_finding(pipeline: Pipeline, scale: str, seed: int, say: Callable[[str], 
     made_on = environment()
     examples = [(asked.queries[at], asked.relevant[at]) for at in range(0, len(asked.queries), chosen.queries)]
     report_finding(folder, pipeline.results, examples[:EXAMPLES], made_on)
-    rows = [{"record": name, **row} for name in ("speeches", "passages") for row in pipeline.results[name]["rows"]]
+    results = pipeline.results
+    rows = [{"record": "learned", "name": name, **results[name]} for name in STACKS]
+    rows += [{"record": name, **row} for name in ("layer", "speeches", "passages") for row in results[name]["rows"]]
     write_lines(folder / "records.jsonl", [{"record": "run", **pipeline.identity, **made_on}, *rows])
     pipeline.step("finish", dict)
 
@@ -103,8 +100,8 @@ def passages(texts: list[Document], scale: FindingScale, *, seed: int) -> Asked:
 def compared(asked: Asked, longform: str, original: str, *, score: str, chunk_tokens: int) -> list[dict[str, Any]]:
     """A record of each contender (``compare_retrieval``), the Longform's first."""
     models = contenders(longform=longform, original=original)
-    if score == "document":  # shorter chunks may say more, and a rival is to be as good as it can be
-        models.append(Contender("original, short chunks averaged", original, "chunk-average", chunk_tokens))
+    if score == "document":  # shorter chunks say more here, and a rival is to be as good as it can be
+        models[-1] = Contender(models[-1].name, original, "chunk-average", chunk_tokens)
     settings = RunSettings(dtype="auto", progress=True)
     return compare_retrieval(
         models,
@@ -123,9 +120,11 @@ def summary(results: dict[str, dict[str, Any]], folder: Path) -> str:
     minutes = sum(result["seconds"] for result in results.values()) / 60
     facts = results["prepare"]
     lines = [
-        f"Longform demo: {gain(results['speeches']['rows'])}",
-        f"  data        {facts['queries']} passages, each taken out of one of {facts['documents']} speeches "
+        f"Longform demo: {learned_gain(results)}",
+        f"  find        {gain(results['speeches']['rows'])}",
+        f"  data        digits; {facts['queries']} passages, each taken out of one of {facts['documents']} speeches "
         f"({facts['words']:,} words); {minutes:.1f} minutes",
+        f"  a layer     {shown_learned(results)}",
     ]
     for name, what in (("speeches", "one vector"), ("passages", "passages")):
         lines.append(f"  {what:<11} {shown_scores(results[name]['rows'])}")

@@ -12,6 +12,7 @@ from longform.runs.folder import open_run_folder
 
 IDENTITY, RESULTS = "demo.json", "results.json"
 WORK = "work"  # folder of pictures
+HEADINGS = 3  # parts of the demo
 OTHERWISE = "another --output, or --restart to begin anew"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.runs.output import entries, sole_output
-from longform_lab.demo import finding
+from longform_lab.demo import finding, learning
 from longform_lab.demo.pipeline import IDENTITY, RESULTS, WORK, Pipeline
 
 OWN = (IDENTITY, RESULTS, WORK, "model", "report.html", "table.md", "records.jsonl")
@@ -21,23 +21,28 @@ def run_demo(
     restart: bool = False,
     say: Callable[[str], None] = print,
 ) -> dict[str, dict[str, Any]]:
-    """Let passages find the speeches that they were taken from; write ``output`` (model/, report.html, records.jsonl).
+    """Train small stacks on digits, and let passages find the speeches that they were taken from.
+
+    Writes ``output`` (model/, report.html, records.jsonl).
 
     Called again with the same folder, it goes on from the step where it was stopped; a finished demo is only summed up.
     ``restart``: forget what is there. Returns the results of the steps.
     Raises ConfigurationError when the folder holds something else.
     """
+    if scale not in finding.SCALES:
+        raise ConfigurationError(f'scale="{scale}"; it is one of {", ".join(finding.SCALES)}')
     with sole_output(output, folder=True) as folder:
         if restart:
             _clear(folder)
-        pipeline = Pipeline(folder, {"task": "find", "seed": seed, "scale": scale})
+        pipeline = Pipeline(folder, {"task": "learn and find", "seed": seed, "scale": scale})
         pipeline.open()
         if "finish" in pipeline.results:
             say(f"This demo is finished (--restart does it again). {folder}/report.html has everything.\n")
         else:
             if pipeline.results:
                 say(f"Going on where it was interrupted: {len(pipeline.results)} results are in {folder}.")
-            finding.run_finding(pipeline, scale, seed, say)
+            learning.run_learning(pipeline, learning.SCALES[scale], seed, say)
+            finding.run_finding(pipeline, finding.SCALES[scale], seed, say)
         say(finding.summary(pipeline.results, folder))
         return pipeline.results
 

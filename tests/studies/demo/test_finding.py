@@ -12,7 +12,7 @@ from tiny_models import make_sentence_transformer, save_bert, save_longform
 import longform
 from longform.data.text import Document
 from longform.errors import CheckpointError, ConfigurationError
-from longform_lab.demo import finding
+from longform_lab.demo import finding, learning
 from longform_lab.demo.pipeline import Pipeline
 from longform_lab.demo.run import run_demo
 
@@ -62,22 +62,26 @@ def test_it_writes_a_report_and_a_model_and_is_then_only_summed_up(
     folder, said = tmp_path / "demo", []
     results = run_demo(folder, scale="tiny", say=said.append)
     rows = results["speeches"]["rows"]
-    assert [(row["name"], row["reads"]) for row in rows[:5]] == [
+    assert [(row["name"], row["reads"]) for row in rows[:4]] == [
         ("longform", "first 64 tokens (it takes 640)"), ("original, cut", "first 32 tokens"),
-        ("original, chunks averaged", "chunks of 32 tokens"),
-        ("original, short chunks averaged", "chunks of 24 tokens (it takes 32)"), ("BM25", "all words"),
+        ("original, chunks averaged", "chunks of 24 tokens (it takes 32)"), ("BM25", "all words"),
     ]  # fmt: skip
     assert all(len(row["per_query"]) == 6 for row in rows + results["passages"]["rows"])
     gain = sum(rows[0]["per_query"]) / 6 - sum(rows[1]["per_query"]) / 6
     summary = said[-1].splitlines()
-    assert f"better than original, cut (first 32 tokens) by {gain:+.1f} (" in summary[0]
+    assert f"better than original, cut (first 32 tokens) by {gain:+.1f} (" in summary[1]
+    right = [sum(results[name]["per_text"]) / 4 for name in ("longform, default", "the paper's learned E")]
+    assert f"right in {right[0]:.1f} % by the default layer, in {right[1]:.1f} % by" in summary[0]
+    assert f"better by {right[0] - right[1]:+.1f} (" in summary[0]
     assert f"longform serve {folder}/model --open" in summary[-1]
     page = (folder / "report.html").read_text()
     assert f"by {gain:+.1f} (" in page
-    assert page.count("data:image/png;base64,") == 2
+    assert page.count("data:image/png;base64,") == 3
     assert re.search(r'(src|href|url)\s*[=(](?!"data:image/png;base64,)', page) is None
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    assert [row["record"] for row in records] == ["run"] + ["speeches"] * 9 + ["passages"] * 3
+    assert [row["record"] for row in records] == ["run"] + ["learned"] * 4 + ["layer"] * 2 + ["speeches"] * 7 + [
+        "passages"
+    ] * 3
     assert longform.Encoder.from_pretrained(folder / "model").encode(["good"]).shape == (1, 24)
     monkeypatch.setattr(finding, "compared", None)
     assert run_demo(folder, scale="tiny", say=said.append) == results
@@ -112,7 +116,7 @@ def test_a_restart_clears_only_a_demo(tmp_path: Path, monkeypatch: pytest.Monkey
     (folder / "demo.json").write_text('{"seed": 4, "scale": "tiny"}')
     (folder / "results.json").write_text('{"finish": {}}')
     (folder / "mine.txt").write_text("kept")
-    monkeypatch.setattr(finding, "passages", _raise)
+    monkeypatch.setattr(learning, "learned", _raise)
     with pytest.raises(ConfigurationError, match="not empty"):
         run_demo(tmp_path, scale="tiny")
     with pytest.raises(ConfigurationError, match="not made by the demo"):
@@ -120,14 +124,14 @@ def test_a_restart_clears_only_a_demo(tmp_path: Path, monkeypatch: pytest.Monkey
     (folder / "mine.txt").rename(tmp_path / "mine.txt")
     with pytest.raises(KeyboardInterrupt):
         run_demo(folder, scale="tiny", restart=True)
-    assert json.loads((folder / "demo.json").read_text()) == {"task": "find", "seed": 0, "scale": "tiny"}
+    assert json.loads((folder / "demo.json").read_text()) == {"task": "learn and find", "seed": 0, "scale": "tiny"}
     assert not (folder / "results.json").exists()
     assert (tmp_path / "mine.txt").read_text() == "kept"
 
 
 @pytest.mark.parametrize("damaged", ["demo.json", "results.json"])
 def test_a_damaged_state_says_what_to_do(tmp_path: Path, damaged: str) -> None:
-    (tmp_path / "demo.json").write_text('{"task": "find", "seed": 0, "scale": "tiny"}')
+    (tmp_path / "demo.json").write_text('{"task": "learn and find", "seed": 0, "scale": "tiny"}')
     (tmp_path / "results.json").write_text("{}")
     (tmp_path / damaged).write_text('{"seed": ')
     with pytest.raises(CheckpointError, match="--restart"):

@@ -1,0 +1,135 @@
+"""The demo's layer that learns: name the one digit that is inverted among 256 handwritten ones.
+
+The digits are scikit-learn's, each a vector of 64 pixels. To find one of them a layer has to look at content: its place
+says nothing. All stacks are the same but for their slots, and all see the same batches.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+import longform
+from longform.evaluation.comparison import bootstrap
+from longform_lab.demo.pipeline import HEADINGS, Pipeline
+
+PIXELS, DIGITS, TRAINED = 64, 10, 1300  # of the 1,797 images, the first are trained on
+WIDTH, HEADS, LAYERS, RATE, BATCH = 64, 4, 2, 4e-3, 32
+LAYER_WIDTH, LAYER_SLOTS = 256, 256  # of the layer whose time is measured
+
+
+class LearningScale(NamedTuple):
+    """``tokens`` of a text, ``steps`` of training, texts that are ``tested``, ``lengths`` at which a layer is timed."""
+
+    tokens: int
+    steps: int
+    tested: int
+    lengths: tuple[int, ...]
+
+
+SCALES = {
+    "full": LearningScale(256, 150, 400, (512, 1024, 2048, 4096, 8192)),
+    "tiny": LearningScale(8, 2, 4, (16, 32)),
+}
+
+
+# A slot for so many tokens, and how it is made; all have the same short convolution.
+STACKS: dict[str, tuple[int, str]] = {
+    "longform, default": (4, "weighted_mean"),
+    "full attention": (1, "mean"),
+    "the paper's learned E": (4, "linear"),
+    "plain means": (4, "mean"),
+}
+
+
+class Network(nn.Module):
+    """Images (B, n, 64) -> a linear layer -> the stack -> mean -> logits of the ten digits (B, 10)."""
+
+    def __init__(self, tokens: int, tokens_per_slot: int, projection: str) -> None:
+        super().__init__()
+        slots: dict[str, Any] = {"projected_length": tokens // tokens_per_slot, "projection": projection}
+        self.embed = nn.Linear(PIXELS, WIDTH)
+        self.encoder = longform.LinformerEncoder(WIDTH, LAYERS, HEADS, tokens, intermediate_size=2 * WIDTH, **slots)
+        self.head = nn.Linear(WIDTH, DIGITS)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of the inverted digit."""
+        return self.head(self.encoder(self.embed(images)).mean(dim=1))
+
+
+class Texts:
+    """Rows of digit images, one of each inverted; the images trained on, or the others."""
+
+    def __init__(self, tokens: int, *, tested: bool, seed: int) -> None:
+        from sklearn.datasets import load_digits
+
+        digits, own = load_digits(), slice(TRAINED, None) if tested else slice(TRAINED)
+        self.images = torch.tensor(digits.images[own], dtype=torch.float32).flatten(1) / 8 - 1
+        self.labels = torch.tensor(digits.target[own])
+        self.tokens, self.source = tokens, torch.Generator().manual_seed(seed)
+
+    def draw(self, count: int) -> tuple[Tensor, Tensor]:
+        """Images (count, n, 64), and which digit is inverted (count)."""
+        rows = torch.arange(count)
+        chosen = torch.randint(len(self.images), (count, self.tokens), generator=self.source)
+        places = torch.randint(self.tokens, (count,), generator=self.source)
+        images = self.images[chosen]
+        images[rows, places] *= -1
+        return images, self.labels[chosen[rows, places]]
+
+
+def run_learning(pipeline: Pipeline, scale: LearningScale, seed: int, say: Callable[[str], None]) -> None:
+    """Train each stack, and time a layer against length; the results are steps of the ``pipeline``."""
+    say(f"\n[1/{HEADINGS}] A layer that learns: which digit of {scale.tokens} is inverted, after {scale.steps} steps")
+    for name, slots in STACKS.items():
+        row = pipeline.step(name, lambda slots=slots: learned(slots, scale, seed))
+        say(f"{'':14}{row['accuracy']:4.1f} %  {name}")
+    pipeline.step("layer", lambda: {"rows": timed(scale.lengths)})
+
+
+def learned(slots: tuple[int, str], scale: LearningScale, seed: int) -> dict[str, Any]:
+    """Accuracy in % on digits that were not trained on, its 95 % interval, and which answers were right."""
+    torch.manual_seed(seed)
+    network, texts = Network(scale.tokens, *slots), Texts(scale.tokens, tested=False, seed=seed)
+    optimizer = torch.optim.AdamW(longform.parameter_groups(network, lr=RATE, weight_decay=0.01))
+    highest = [group["lr"] for group in optimizer.param_groups]
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, highest, total_steps=scale.steps)
+    for _ in tqdm(range(scale.steps), unit="step", leave=False, disable=None):
+        images, labels = texts.draw(BATCH)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(network(images), labels).backward()
+        optimizer.step()
+        rates.step()
+    images, labels = Texts(scale.tokens, tested=True, seed=seed).draw(scale.tested)
+    with torch.no_grad():
+        found = torch.cat([network.eval()(some) for some in images.split(50)]).argmax(dim=1)
+    right = 100.0 * (found == labels).double()
+    accuracy = bootstrap(right.numpy())
+    return {"accuracy": accuracy.mean, "interval": [accuracy.low, accuracy.high], "per_text": right.tolist()}
+
+
+def timed(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Milliseconds of one layer, forward and backward, at each length: the best of three."""
+    rows = []
+    for length in lengths:
+        ours, full = (
+            longform.LinformerAttention(
+                LAYER_WIDTH, HEADS, max_length=length, projected_length=min(slots, length), projection=projection
+            )
+            for slots, projection in ((LAYER_SLOTS, "weighted_mean"), (length, "mean"))
+        )
+        x = torch.randn(1, length, LAYER_WIDTH)
+        rows.append({"length": length, "longform": _milliseconds(ours, x), "full": _milliseconds(full, x)})
+    return rows
+
+
+def _milliseconds(layer: nn.Module, x: Tensor) -> float:
+    found = []
+    for _ in range(4):  # the first warms up
+        began = time.perf_counter()
+        layer(x).sum().backward()
+        found.append(1000 * (time.perf_counter() - began))
+    return min(found[1:])
