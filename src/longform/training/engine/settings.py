@@ -149,6 +149,7 @@ class FinetuningSettings(TrainingSettings):
         batch_size: texts of one optimiser step, of each process.
         tokens_per_forward: tokens, padding included, that pass through the model at once; a step's texts are grouped
             by length into such parts, and their gradients accumulated.
+        head_learning_rate: of the new classification head; default: ``learning_rate``.
         validation_fraction: part of the texts (0 to 1) held out where no validation part is given; stratified.
         evaluations_per_epoch: how often metrics are measured, a checkpoint saved and the best one remembered.
         save_every_steps: steps between two checkpoints that a killed run goes on from, beside those of the
@@ -169,6 +170,7 @@ class FinetuningSettings(TrainingSettings):
     batch_size: int = 16
     tokens_per_forward: int = 8192
     learning_rate: float = 5e-5
+    head_learning_rate: float | None = None
     validation_fraction: float = 0.1
     evaluations_per_epoch: int = 1
     metric: str | None = one_of(("accuracy", "macro_f1", "micro_f1", "spearman", "loss"), None)
@@ -177,7 +179,9 @@ class FinetuningSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "max_length", "epochs", "batch_size", "evaluations_per_epoch", "early_stopping")
+        check_positive(
+            self, "max_length", "epochs", "batch_size", "head_learning_rate", "evaluations_per_epoch", "early_stopping"
+        )
         check_between(self, 0, 0.9, "validation_fraction")
 
 

@@ -226,6 +226,17 @@ class FinetuningJob(Job):
         best_step, _ = run.records.best(self.event, self.metric)
         return {**self.scores(), "best_step": best_step, "texts_truncated": self.truncated}
 
+    def groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """See Job; the head has a learning rate of its own."""
+        encoder = set(self.opened.model.base_model.parameters())
+        ratio = (self.settings.head_learning_rate or self.learning_rate) / self.learning_rate
+        found = []
+        for group in super().groups(model):
+            inside = [p for p in group["params"] if p in encoder]
+            head = [p for p in group["params"] if p not in encoder]
+            found += [group | {"params": inside}, group | {"params": head, "lr": group["lr"] * ratio}]
+        return [group for group in found if group["params"]]
+
     def save(self, run: RunFolder, folder: Path) -> None:
         """The model and its scores, with the confusions of its labels."""
         super().save(run, folder)
