@@ -10,12 +10,10 @@ import torch
 import torch.distributed as dist
 from accelerate.state import AcceleratorState
 from torch import Tensor
-from transformers import BertForMaskedLM
 
 from longform.data.tokenizer_training import TokenizerSettings
-from longform.training.distillation.run import distill
-from longform.training.engine.settings import DistillationSettings, FinetuningSettings
-from longform.training.engine.trainer import NumberedStepsTrainer
+from longform.training.engine.settings import FinetuningSettings
+from longform.training.engine.trainer import Training
 from longform.training.finetuning.run import finetune
 from longform.training.pretraining.run import pretrain
 from longform.training.pretraining.settings import PretrainingSettings
@@ -63,38 +61,22 @@ def pretrained(texts: list[str], output: Path, *, stopped_at: int | None = None,
         "tokens_per_step": 128, "tokens_per_forward": 64, "max_steps": 20, "learning_rate": 3e-3, "evaluations": 0,
         "validation_tokens": 150, "dtype": "float32", "packing": "documents", "save_every_steps": 8,
     }  # fmt: skip
-    step = NumberedStepsTrainer.training_step
+    step = Training._take_step
 
-    def stopping(self: Any, *given: Any) -> Tensor:
-        if self.state.global_step == stopped_at:
+    def stopping(self: Any, *given: Any) -> None:
+        if self.step == stopped_at:
             raise KeyboardInterrupt
-        return step(self, *given)
+        step(self, *given)
 
-    with patch.object(NumberedStepsTrainer, "training_step", stopping), suppress(KeyboardInterrupt):
+    with patch.object(Training, "_take_step", stopping), suppress(KeyboardInterrupt):
         result = pretrain(
             texts, PretrainingSettings(**chosen | more), config=MODEL, tokenizer=TokenizerSettings("wordpiece", 60),
             output=output, cache=output.with_name("cache"), progress=False,
         )  # fmt: skip
     if stopped_at is not None:
-        assert (output / f"checkpoint-{stopped_at // 8 * 8}" / "shards").is_dir()
+        assert (output / f"checkpoint-{stopped_at // 8 * 8}.pt").exists()
         return None
     return _trained(result.model, result.records, result.validation_loss)
-
-
-def distilled(
-    folders: tuple[Path, Path], texts: list[str], output: Path, *, tokens_per_step: int, **more: Any
-) -> Trained:
-    """Six steps of a distillation with its logits, of the folders of student and teacher."""
-    _as_of_torchrun()
-    chosen: dict[str, Any] = {
-        "length": 48, "min_length": 12, "max_steps": 6, "learning_rate": 3e-3, "heldout_documents": 6,
-        "evaluations": 0, "dtype": "float32", "save_every_steps": 2, "dropout": 0.0, "tokens_per_forward": 100,
-    }  # fmt: skip
-    student, teacher = folders
-    settings = DistillationSettings(tokens_per_step=tokens_per_step, **chosen | more)
-    taught = BertForMaskedLM.from_pretrained(teacher)
-    result = distill(student, taught, texts, settings, output=output, progress=False)
-    return _trained(result.student, result.records, result.after.cosine)
 
 
 def finetuned(folder: Path, texts: list[str], output: Path, *, batch_size: int, **more: Any) -> Trained:

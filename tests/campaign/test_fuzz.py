@@ -28,10 +28,9 @@ from longform.data.text import read_documents
 from longform.errors import LongformError
 from longform.inference.encoders import Encoder
 from longform.inference.resumable import ResumableOutput
-from longform.training.engine.checkpoints import newest_checkpoint
 from longform.training.engine.records import Records
 from longform.training.engine.run_folder import RunFolder
-from longform.training.finetuning.labels import examples_of
+from longform.training.labels import examples_of
 from longform.training.pretraining.presets import load_preset
 from longform_lab.records import read_records
 
@@ -181,10 +180,6 @@ def unfinished_output(path: Path) -> None:
             left.unlink(missing_ok=True)
 
 
-def checkpoint(path: Path) -> None:
-    newest_checkpoint(path.parent.parent)
-
-
 def converted(path: Path) -> None:
     open_source(path.parent)
 
@@ -205,7 +200,6 @@ def readers(model: Path) -> dict[str, Reader]:
     tokenizer["model"]["vocab"] = dict(list(tokenizer["model"]["vocab"].items())[:12])
     modules = json.loads((model / "modules.json").read_text())
     weights = save({"bias": torch.ones(3), "weight": torch.ones(2, 3, dtype=torch.bfloat16)})
-    manifest = {"model.safetensors": 3, "optimizer.pt": 5}
     header = int.from_bytes(weights[:8], "little")
     sound = json.loads(weights[8 : 8 + header])
 
@@ -228,7 +222,6 @@ def readers(model: Path) -> dict[str, Reader]:
         "records.jsonl": Reader("records/records.jsonl", encoded(
             st.lists(changed(ROWS[0]) | values("event", "step"), max_size=3).map("\n".join)
         ) | spoilt("\n".join(map(json.dumps, ROWS)).encode()), run_records),
-        "complete.json": Reader("begun/checkpoint-3/complete.json", both(manifest, *manifest), checkpoint),
         "settings of an output": Reader("out.jsonl.settings", both(IDENTITY, *IDENTITY), unfinished_output),
         "partial output": Reader("out.jsonl.partial", spoilt(b'{"id": "a"}\n{"id": "b"}\n'), unfinished_output),
         "benchmark records": Reader("benchmark.jsonl", both(RECORD, *RECORD), lambda path: read_records([path])),
@@ -245,7 +238,7 @@ def readers(model: Path) -> dict[str, Reader]:
 
 NAMES = [
     "jsonl", "json", "csv", "parquet", "text", "settings", "lengths and preset", "run.json", "records.jsonl",
-    "complete.json", "settings of an output", "partial output", "benchmark records", "safetensors", "config.json",
+    "settings of an output", "partial output", "benchmark records", "safetensors", "config.json",
     "modules.json", "pooling", "tokenizer.json", "tokenizer_config.json",
 ]  # fmt: skip
 

@@ -2,7 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import AutoModelForMaskedLM
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from longform.cli import pretrain as pretrain_command
 from longform.cli.main import main
@@ -24,7 +25,7 @@ def texts(tmp_path: Path) -> Path:
 
 def test_help_has_units() -> None:
     text = pretrain_command.parser().format_help()
-    assert all(unit in text for unit in ("minutes", "tokens", "steps"))
+    assert all(unit in text for unit in ("tokens", "steps"))
     assert "torchrun" in text
 
 
@@ -44,9 +45,18 @@ def test_pretrain_in_both_kinds_of_attention(texts: Path, tmp_path: Path, capsys
     assert len(list((tmp_path / "cache").iterdir())) == 2  # one tokenizer and one token file for both
 
 
+def test_a_causal_model_generates(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["pretrain", str(texts), "--output", str(tmp_path / "out"), "--text-field", "body", "--max-steps", "2"]
+    assert main([*given, "--objective", "causal", "--projection", "mean", "--attention-window", "4", *SMALL]) == 0
+    assert "LinformerForCausalLM.from_pretrained" in capsys.readouterr().out
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.generate(torch.tensor([[2, 7]]), max_new_tokens=4).shape[1] > 2
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
+        (["--objective", "causal"], "each slot of projection='linear' is made"),
         (["--preset", "huge"], 'there is no preset "huge"; there are tiny, small, base'),
         (["--attention", "sparse"], '--attention is "sparse"; it is one of linformer, full'),
         (["--schedule", "steps"], '--schedule is "steps"; it is one of cosine, linear,'),

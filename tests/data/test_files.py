@@ -16,7 +16,7 @@ from longform.data.files import KINDS, PARQUET
 from longform.data.records import read_records
 from longform.data.text import ReadReport, read_documents
 from longform.errors import DataError
-from longform.training.finetuning.labels import examples_of
+from longform.training.labels import examples_of
 
 ROWS = [{"text": "near", "label": "a"}, {"text": 'far "and"\tgood, ü', "label": "b"}]
 LINES = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)

@@ -16,8 +16,8 @@ from longform.evaluation.comparison import Contender, RunSettings, compare_class
 from longform.inference.classifiers import Classifier, FineTuning, of_config
 from longform.inference.run import InferenceSettings, predict
 from longform.training.engine.settings import FinetuningSettings
-from longform.training.finetuning.labels import Examples
 from longform.training.finetuning.run import finetune
+from longform.training.labels import Examples
 
 QUICK = FinetuningSettings(max_steps=1, max_length=12, validation_fraction=0.25, dtype="float32")
 SETTINGS = InferenceSettings(progress=False)

@@ -18,8 +18,8 @@ from longform.errors import CheckpointError
 from longform.inference.loading import load_pretrained
 from longform.training.distillation.run import distill
 from longform.training.engine.students import load_encoder, with_labels
-from longform.training.finetuning.labels import Examples
 from longform.training.finetuning.run import finetune
+from longform.training.labels import Examples
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 LOADERS: dict[str, Callable[[Path], PreTrainedModel]] = {

@@ -23,13 +23,12 @@ from transformers import AutoModel
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.inference.encoders import Encoder
 from longform.training.alignment.model import AlignmentLoss, open_sentence_model, ranking_loss
-from longform.training.alignment.reading import Reader
 from longform.training.alignment.run import align
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform.training.alignment.sources import Example
-from longform.training.alignment.steps import make_step
+from longform.training.alignment.steps import Reader
 from longform.training.engine.settings import autocast
-from longform.training.engine.trainer import NumberedStepsTrainer
+from longform.training.engine.trainer import Training
 
 SETTINGS = AlignmentSettings(
     max_steps=6, documents_per_step=4, learning_rate=3e-3, heldout_documents=4, evaluations=1, save_every_steps=2,
@@ -42,14 +41,14 @@ import torch
 torch.set_num_threads(1)
 from longform.training.alignment.run import align
 from longform.training.alignment.settings import AlignmentSettings
-from longform.training.engine.trainer import NumberedStepsTrainer
+from longform.training.engine.trainer import Training
 given = json.load(open(sys.argv[1]))
-step = NumberedStepsTrainer.training_step
+step = Training._take_step
 def until_killed(self, *arguments):
-    if self.state.global_step == 3:
+    if self.step == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return step(self, *arguments)
-NumberedStepsTrainer.training_step = until_killed
+Training._take_step = until_killed
 align(given["model"], tuple(given["pairs"]), AlignmentSettings(**given["settings"]), output=given["output"])
 """
 
@@ -112,12 +111,11 @@ def test_the_gradient_cache_gives_the_gradient_of_the_whole_step(
     dropout: float, passage_tokens: int | None, longform_model: Path, pairs: tuple[list[str], list[str]]
 ) -> None:
     opened = open_sentence_model(longform_model, CPU)
-    settings = AlignmentSettings(tokens_per_forward=40, passage_tokens=passage_tokens)
-    reader = Reader(opened.trained.sides, settings, 64)
+    reader = Reader(opened.trained.sides, 64, 40, passage_tokens)
     queries, documents = pairs
     examples = [Example(i, 2 * documents[i], [queries[i], f"{queries[i]} too"], [{i}, {i, 2}]) for i in range(4)]
-    step = make_step(examples, ["a short text", "bad"], reader)
-    assert len(step.reading.batches) > 5
+    step = reader.step(examples, ["a short text", "bad"])
+    assert len(step.batches) > 5
     for module in opened.trained.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = dropout
@@ -131,7 +129,7 @@ def test_the_gradient_cache_gives_the_gradient_of_the_whole_step(
         if cached:
             value = loss(step, kept)
         else:
-            vectors = [[model(dict(batch))["sentence_embedding"]] for batch in step.reading.batches]
+            vectors = [[model(dict(batch))["sentence_embedding"]] for batch in step.batches]
             value = loss.calculate_loss(vectors, (step, kept))
         (0.5 * value).backward()
         gradients.append((value.detach(), [p.grad.clone() for p in opened.trained.parameters() if p.grad is not None]))
@@ -140,12 +138,12 @@ def test_the_gradient_cache_gives_the_gradient_of_the_whole_step(
 
 def test_a_step_reads_what_is_read_in_use(original: Path, pairs: tuple[list[str], list[str]]) -> None:
     opened = open_sentence_model(original, CPU)
-    reader = Reader(opened.trained.sides, AlignmentSettings(tokens_per_forward=70), 32)
+    reader = Reader(opened.trained.sides, 32, 70)
     queries, documents = pairs[0][:5], [" ".join([text] * repeats) for repeats, text in enumerate(pairs[1][:5], 1)]
     examples = [Example(i, documents[i], [queries[i]], [{i}]) for i in range(5)]
-    step = make_step(examples, ["a short text"], reader)
+    step = reader.step(examples, ["a short text"])
     with torch.no_grad():
-        found = step.parted([opened.trained.eval()(batch)["sentence_embedding"] for batch in step.reading.batches])
+        found = step.parted([opened.trained.eval()(batch)["sentence_embedding"] for batch in step.batches])
     encoder = Encoder.from_pretrained(original, device="cpu")
     for vectors, texts in zip(found, (queries, documents, ["a short text"]), strict=True):
         unit = torch.nn.functional.normalize(vectors, dim=-1).numpy()
@@ -154,25 +152,17 @@ def test_a_step_reads_what_is_read_in_use(original: Path, pairs: tuple[list[str]
 
 def test_passages_are_those_of_the_whole_reading(longform_model: Path, pairs: tuple[list[str], list[str]]) -> None:
     opened = open_sentence_model(longform_model, CPU)
-    reader = Reader(opened.trained.sides, AlignmentSettings(passage_tokens=9, tokens_per_forward=70), 64)
-    examples = [
-        Example(place, text, [pairs[0][place]], [{place}], at)
-        for place, (text, at) in enumerate([(pairs[1][0], 60), ("a text", None), (pairs[1][2], None)])
-    ]
-    step = make_step(examples, [], reader)
+    reader = Reader(opened.trained.sides, 64, 70, 9)
+    texts = (pairs[1][0], "a text", pairs[1][2])
+    examples = [Example(place, text, [pairs[0][place]], [{place}]) for place, text in enumerate(texts)]
+    step = reader.step(examples, [])
     with torch.no_grad():
-        _, found, _ = step.parted(
-            [opened.trained.eval()(batch)["sentence_embedding"] for batch in step.reading.batches]
-        )
+        _, found, _ = step.parted([opened.trained.eval()(batch)["sentence_embedding"] for batch in step.batches])
     encoder = Encoder.from_pretrained(longform_model, device="cpu")
     expected = list(encoder.encode_chunks([example.document for example in examples], chunk_tokens=9))
     unit = torch.nn.functional.normalize(found, dim=-1).numpy()
     np.testing.assert_allclose(unit, np.concatenate([each.vectors for each in expected]), atol=1e-5)
-    counts = [len(each.vectors) for each in expected]
-    assert step.starts == [0, counts[0], counts[0] + 1]
-    known = next(number for number, (start, stop) in enumerate(expected[0].spans) if start <= 60 < stop)
-    assert step.answers[0].nonzero().flatten().tolist() == [known]
-    assert step.answers.sum(dim=1).tolist() == [1, 1, counts[2]]
+    assert step.owners.bincount().tolist() == [len(each.vectors) for each in expected]
 
 
 def test_passages_are_found_after_training(longform_model: Path, pairs: tuple[list[str], list[str]]) -> None:
@@ -192,8 +182,8 @@ def test_an_answer_is_no_wrong_answer(longform_model: Path) -> None:
         Example(8, "a text that is long and far away", ["near"], [{8}]),
         Example(9, "another text", ["good"], [{9}]),
     ]
-    step = make_step(examples, [], Reader(opened.trained.sides, SETTINGS, 64))
-    assert step.answers.int().tolist() == [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    step = Reader(opened.trained.sides, 64, 1000).step(examples, [])
+    assert step.answers.tolist() == [0, 0, 1, 2]
     assert step.excluded.tolist() == [[False, False, True], [False, True, False], [False] * 3, [False] * 3]
 
 
@@ -216,9 +206,7 @@ def test_documents_are_found_after_training(
     np.testing.assert_allclose(vectors, result.model.encode(texts), atol=1e-5)
     assert {"README.md", "run.json", "records.jsonl"} <= {path.name for path in (tmp_path / "out").iterdir()}
     assert f"| after | {result.after['ndcg']:.4f} |" in (tmp_path / "out" / "README.md").read_text()
-    monkeypatch.setattr(
-        "longform.training.engine.trainer.NumberedStepsTrainer.run", None
-    )  # a finished run is not repeated
+    monkeypatch.setattr("longform.training.engine.trainer.Training.carry_out", None)  # a finished run is not repeated
     again = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
     assert _same(_weights(again.model), _weights(result.model))
     assert again.after == result.after
@@ -241,32 +229,22 @@ def test_short_texts_stay_near_by_their_weight(longform_model: Path, pairs: tupl
     assert moved[1] < 0.3 * moved[0]
 
 
-def test_short_texts_are_given(longform_model: Path, pairs: tuple[list[str], list[str]], tmp_path: Path) -> None:
-    (tmp_path / "short.jsonl").write_text('{"body": "a good text"}\n{"body": "it is far"}\n')
-    settings = AlignmentSettings(max_steps=1, documents_per_step=2, evaluations=0, dtype="float32")
-    result = align(longform_model, pairs, settings, keep=tmp_path / "short.jsonl", text_field="body", progress=False)
-    texts = ["a good text", "it is far"]
-    before, after = Encoder.from_pretrained(longform_model, device="cpu").encode(texts), result.model.encode(texts)
-    assert result.before["short_cosine"] == pytest.approx(1, abs=1e-5)
-    assert result.after["short_cosine"] == pytest.approx(float((before * after).sum(axis=1).mean()), abs=1e-5)
-
-
 def test_an_interrupted_run_ends_with_the_same_weights(
     original: Path, pairs: tuple[list[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = align(original, pairs, SETTINGS, output=tmp_path / "whole", progress=False)
-    step = NumberedStepsTrainer.training_step
+    step = Training._take_step
 
     def stopped(self: Any, *arguments: Any) -> torch.Tensor:
-        if self.state.global_step == 3:
+        if self.step == 3:
             raise KeyboardInterrupt
         return step(self, *arguments)
 
-    monkeypatch.setattr(NumberedStepsTrainer, "training_step", stopped)
+    monkeypatch.setattr(Training, "_take_step", stopped)
     with pytest.raises(KeyboardInterrupt):
         align(original, pairs, SETTINGS, output=tmp_path / "out", progress=False)
     monkeypatch.undo()
-    assert (tmp_path / "out" / "checkpoint-2" / "complete.json").exists()
+    assert (tmp_path / "out" / "checkpoint-2.pt").exists()
     resumed = align(original, pairs, SETTINGS, output=tmp_path / "out", progress=False)
     assert _same(_weights(resumed.model), _weights(whole.model))
     without = [
@@ -314,7 +292,6 @@ def test_a_killed_run_ends_with_the_same_weights(
         (["a text"], {}, DataError, "a row with fields is needed, this is str"),
         ([{"query": "a", "text": "b"}], {}, DataError, 'no field "document"; the fields there are: query, text'),
         ([AlignmentSource(pairs="a"), "b"], {}, ConfigurationError, "sources are AlignmentSource, all of them"),
-        ((["a", "b"], ["c", "d"]), {"passage_tokens": 63}, ConfigurationError, "is more than the model takes .*: 62"),
         ((["a", "b"], ["c", "d"]), {"max_length": 99}, ConfigurationError, "max_length is 99, but the model takes 64"),
         (AlignmentSource(texts=["a. b."] * 3), {}, DataError, r"no pair \(passage, sentence\) can be made of any of 3"),
     ],

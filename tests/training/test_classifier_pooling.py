@@ -10,8 +10,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from longform.choices import POOLINGS
 from longform.errors import ConfigurationError
 from longform.training.engine.settings import FinetuningSettings
-from longform.training.finetuning.labels import Examples
 from longform.training.finetuning.run import FinetuningResult, finetune
+from longform.training.labels import Examples
 
 EXAMPLES = Examples(["a good text", "a bad text of it"] * 8, ["good", "bad"] * 8)
 

@@ -2,13 +2,10 @@ from itertools import islice
 from typing import Any
 
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from longform.data.special_tokens import special_tokens
 from longform.errors import ConfigurationError, DataError
-from longform.training.distillation.crops import CropSource, check_repeatable, grouped
+from longform.training.distillation.crops import CropSource, check_repeatable
 from longform.training.engine.settings import DistillationSettings
 
 SETTINGS = DistillationSettings(length=48, min_length=12, tokens_per_step=150, seed=5)
@@ -67,53 +64,6 @@ def test_held_out_documents_are_not_trained_on(tiny_tokenizer: Any) -> None:
     assert len(kept) == 5
     assert len(seen) == 16
     assert not kept & seen
-
-
-def test_documents_are_joined_to_fill_the_length(tiny_tokenizer: Any) -> None:
-    settings = DistillationSettings(length=48, min_length=48, pack=True)
-    parts = next(_source(["good text " * 5] * 30, tiny_tokenizer, settings).steps())
-    assert {length for part in parts for length in part.lengths} == {48}
-
-
-def test_masked_tokens_are_text_and_are_hidden(texts: list[str], tiny_tokenizer: Any) -> None:
-    plain = list(islice(_source(texts, tiny_tokenizer).steps(), 8))
-    hidden = list(islice(_source(texts, tiny_tokenizer, mask_id=4).steps(), 8))
-    for part, other in zip([p for s in hidden for p in s], [p for s in plain for p in s], strict=True):
-        assert part.masked is not None
-        assert len(part.masked) >= 1
-        ids, old = part.input_ids.flatten(), other.input_ids.flatten()
-        assert set(ids[part.masked].tolist()) == {4}
-        assert not set(old[part.masked].tolist()) & {0, 2, 3}
-        rest = torch.ones(len(ids), dtype=torch.bool)
-        rest[part.masked] = False
-        assert torch.equal(ids[rest], old[rest])
-
-
-@given(lengths=st.lists(st.integers(3, 3000), min_size=1, max_size=60), limit=st.integers(64, 8192))
-def test_groups_hold_all_crops_with_little_padding(lengths: list[int], limit: int) -> None:
-    groups = list(grouped([[1] * length for length in lengths], limit))
-    assert sorted(len(crop) for group in groups for crop in group) == sorted(lengths)
-    for group in groups:
-        assert len(group) == 1 or len(group) * len(group[0]) <= limit
-        assert 2 * len(group[-1]) >= len(group[0])
-
-
-@given(lengths=st.lists(st.integers(3, 300), min_size=1, max_size=60), limit=st.integers(300, 8192))
-def test_groups_that_do_not_spare_padding_are_as_few_as_the_limit_allows(lengths: list[int], limit: int) -> None:
-    groups = list(grouped([[1] * length for length in lengths], limit, sparing=False))
-    assert [len(crop) for group in groups for crop in group] == sorted(lengths, reverse=True)
-    for group, following in zip(groups, [*groups[1:], None], strict=True):
-        assert len(group) * len(group[0]) <= limit
-        assert following is None or (len(group) + 1) * len(group[0]) > limit
-
-
-def test_crops_are_padded_where_that_makes_fewer_parts(texts: list[str], tiny_tokenizer: Any) -> None:
-    sparing, few = (_source(texts, tiny_tokenizer, few_parts=few).steps() for few in (False, True))
-    pairs = list(zip(islice(sparing, 6), few, strict=False))
-    assert all(len(parts) <= len(others) for others, parts in pairs)
-    assert any(len(parts) < len(others) for others, parts in pairs)
-    for others, parts in pairs:
-        assert sorted(n for part in parts for n in part.lengths) == sorted(n for part in others for n in part.lengths)
 
 
 def test_a_stream_is_read_in_its_order_and_again(tiny_tokenizer: Any) -> None:

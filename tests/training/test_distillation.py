@@ -18,7 +18,7 @@ from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.training.distillation.run import DistillationResult, distill
 from longform.training.engine.run_folder import RunFolder
 from longform.training.engine.settings import DistillationSettings, fitted
-from longform.training.engine.trainer import NumberedStepsTrainer
+from longform.training.engine.trainer import Training
 
 SETTINGS = DistillationSettings(
     length=48, min_length=12, tokens_per_step=200, max_steps=12, learning_rate=3e-3, heldout_documents=6,
@@ -32,14 +32,14 @@ torch.set_num_threads(1)
 import longform
 from longform.training.distillation.run import distill
 from longform.training.engine.settings import DistillationSettings
-from longform.training.engine.trainer import NumberedStepsTrainer
+from longform.training.engine.trainer import Training
 given = json.load(open(sys.argv[1]))
-step = NumberedStepsTrainer.training_step
+step = Training._take_step
 def until_killed(self, *arguments):
-    if self.state.global_step == 6:
+    if self.step == 6:
         os.kill(os.getpid(), signal.SIGKILL)
     return step(self, *arguments)
-NumberedStepsTrainer.training_step = until_killed
+Training._take_step = until_killed
 distill(given["student"], given["teacher"], given["texts"], DistillationSettings(**given["settings"]),
         output=given["output"])
 """
@@ -54,14 +54,14 @@ def _run(student: Any, teacher: Any, texts: list[str], **options: Any) -> Distil
 
 
 def _interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    original = NumberedStepsTrainer.training_step
+    original = Training._take_step
 
     def stopped(self: Any, *arguments: Any) -> Tensor:
-        if self.state.global_step == step:
+        if self.step == step:
             raise KeyboardInterrupt
         return original(self, *arguments)
 
-    monkeypatch.setattr(NumberedStepsTrainer, "training_step", stopped)
+    monkeypatch.setattr(Training, "_take_step", stopped)
 
 
 def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -120,7 +120,7 @@ def test_a_killed_run_ends_with_the_same_weights(
         [sys.executable, "-c", KILLED, str(tmp_path / "given.json")], capture_output=True, env={**os.environ}
     )
     assert child.returncode == -signal.SIGKILL, child.stderr.decode()
-    assert (output / "checkpoint-4" / "complete.json").exists()
+    assert (output / "checkpoint-4.pt").exists()
     resumed = _run(student_folder, tmp_path / "teacher", texts, output=output)
     assert _same(_weights(resumed), _weights(unbroken))
     kept = [[{k: v for k, v in row.items() if k != "seconds"} for row in r.records] for r in (resumed, unbroken)]
@@ -210,52 +210,26 @@ def test_other_settings_are_refused(
         _run(student_folder, teacher, texts[::-1][:40], output=interrupted)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "rng_state.pth", "complete.json"])
 def test_a_checkpoint_that_was_cut_short(
-    name: str, interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str]
-) -> None:
-    file = interrupted / "checkpoint-4" / name
-    file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(CheckpointError, match=f"{name}"):
-        _run(student_folder, teacher, texts, output=interrupted)
-
-
-def test_a_manifest_of_names_that_no_file_has(
     interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str]
 ) -> None:
-    (interrupted / "checkpoint-4" / "complete.json").write_text(json.dumps({"a" * 300: 3}))
-    with pytest.raises(CheckpointError, match=r"damaged \(.*too long"):
+    file = interrupted / "checkpoint-4.pt"
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(CheckpointError, match=r"checkpoint-4\.pt.*damaged"):
         _run(student_folder, teacher, texts, output=interrupted)
 
 
-@pytest.mark.parametrize("name", [
-    "optimizer.pt", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("rng_state.pth", "scheduler.pt"))
-])  # fmt: skip
 def test_a_pickle_is_not_run(
-    name: str, interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
+    interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
 ) -> None:
     class Evil:
         def __reduce__(self) -> Any:
             return (Path.touch, (tmp_path / "ran",))
 
-    folder = interrupted / "checkpoint-4"
-    torch.save({"state": Evil()}, folder / name)
-    sizes = json.loads((folder / "complete.json").read_text())
-    sizes[name] = (folder / name).stat().st_size
-    (folder / "complete.json").write_text(json.dumps(sizes))
+    torch.save({"optimizers": Evil()}, interrupted / "checkpoint-4.pt")
     with pytest.raises(CheckpointError, match="checkpoint-4"):
         _run(student_folder, teacher, texts, output=interrupted)
     assert not (tmp_path / "ran").exists()
-
-
-def test_half_a_checkpoint_is_passed_over(
-    interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str]
-) -> None:
-    half = interrupted / "incomplete-checkpoint-8"
-    half.mkdir()
-    (half / "model.safetensors").write_bytes(b"half")
-    _run(student_folder, teacher, texts, output=interrupted)
-    assert not half.exists()
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoint(
@@ -264,25 +238,23 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(
     def full(*_arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(NumberedStepsTrainer, "_save_rng_state", full)
+    monkeypatch.setattr(torch, "save", full)
     with pytest.raises(CheckpointError, match=r"checkpoint-8.*No space left.*start again"):
         _run(student_folder, teacher, texts, output=interrupted)
-    assert [folder.name for folder in interrupted.glob("*checkpoint*")] == ["checkpoint-4"]
+    assert [folder.name for folder in interrupted.glob("*checkpoint*")] == ["checkpoint-4.pt"]
 
 
-def test_predictions_at_masked_tokens(
+def test_the_encoder_alone_of_a_model_with_a_head_learns(
     teacher_with_head: BertForMaskedLM, tiny_tokenizer: Any, texts: list[str]
 ) -> None:
     student = longform.convert(teacher_with_head, tokenizer=tiny_tokenizer, max_length=64, attention_window=None)
     before = {name: value.clone() for name, value in student.model.state_dict().items()}
-    settings = DistillationSettings(length=48, min_length=12, tokens_per_step=300, max_steps=8, heldout_documents=4)
-    result = _run(student, teacher_with_head, texts, settings=settings)
-    losses = [row["logits"] for row in result.records if row["event"] == "train"]
-    assert all(loss > 0 for loss in losses)
-    after = result.student.state_dict()
-    assert not torch.equal(before["lm_head.dense.weight"], after["lm_head.dense.weight"])
-    words = "linformer.embeddings.word_embeddings.weight"
-    assert torch.equal(before[words], after[words])
+    settings = DistillationSettings(length=48, min_length=12, tokens_per_step=300, max_steps=2, heldout_documents=4)
+    after = _run(student, teacher_with_head, texts, settings=settings).student.state_dict()
+    still = {name for name in after if torch.equal(before[name], after[name])}
+    assert "linformer.embeddings.word_embeddings.weight" in still
+    assert {name for name in after if name.startswith("lm_head")} <= still
+    assert len(still) < len(after)
 
 
 def test_the_student_is_given_back_as_it_was(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
@@ -294,15 +266,6 @@ def test_the_student_is_given_back_as_it_was(student_folder: Path, teacher: Bert
     assert result.student.config.to_dict() == config
     out = result.student(input_ids=torch.tensor([[2, 7, 3]]))
     assert out.last_hidden_state.shape == (1, 3, 20)
-
-
-def test_minutes_become_steps(student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path) -> None:
-    settings = DistillationSettings(
-        length=48, min_length=12, tokens_per_step=100, max_minutes=0.02, max_steps=9, heldout_documents=4
-    )
-    result = _run(student_folder, teacher, texts, settings=settings, output=tmp_path / "run")
-    assert 1 <= result.steps <= 9
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["steps"] == result.steps
 
 
 def test_tokens_become_steps(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:

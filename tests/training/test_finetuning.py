@@ -15,9 +15,9 @@ from transformers import AutoModelForSequenceClassification, BertModel
 
 from longform.errors import ConfigurationError, DataError
 from longform.training.engine.settings import FinetuningSettings
-from longform.training.engine.trainer import NumberedStepsTrainer
-from longform.training.finetuning.labels import Examples
+from longform.training.engine.trainer import Training
 from longform.training.finetuning.run import FinetuningResult, finetune
+from longform.training.labels import Examples
 
 KINDS = ("bad", "good", "long")
 SETTINGS = FinetuningSettings(
@@ -64,7 +64,7 @@ def test_a_classifier_is_learned_saved_and_found_again(student_folder: Path, tmp
     assert result.metrics["accuracy"] > 0.8
     assert sum(map(sum, result.metrics["confusion"])) == 20
     files = {path.name for path in (tmp_path / "run").iterdir()}
-    assert {"confusion.csv", "metrics.json", "records.jsonl", "tokenizer.json"} <= files
+    assert {"metrics.json", "records.jsonl", "tokenizer.json"} <= files
     assert not any("checkpoint" in name for name in files)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
     assert loaded.config.id2label == dict(enumerate(KINDS))
@@ -140,27 +140,27 @@ def test_regression_of_pairs(student_folder: Path) -> None:
 
 def _trained_steps(monkeypatch: pytest.MonkeyPatch, stop: int | None = None) -> list[int]:
     """A list that gets the number of each step that is trained; before step ``stop`` the run is interrupted."""
-    original, trained = NumberedStepsTrainer.training_step, []
+    original, trained = Training._take_step, []
 
     def watched(self: Any, *arguments: Any) -> Tensor:
-        if self.state.global_step == stop:
+        if self.step == stop:
             raise KeyboardInterrupt
-        trained.append(self.state.global_step)
+        trained.append(self.step)
         return original(self, *arguments)
 
-    monkeypatch.setattr(NumberedStepsTrainer, "training_step", watched)
+    monkeypatch.setattr(Training, "_take_step", watched)
     return trained
 
 
 @pytest.mark.parametrize(
     ("stop", "changes", "left"),
     [
-        (7, {"evaluations_per_epoch": 2}, {"checkpoint-4", "checkpoint-6"}),
-        pytest.param(16, {"evaluations_per_epoch": 2}, {"checkpoint-16"}, marks=pytest.mark.nightly),
+        (7, {"evaluations_per_epoch": 2}, {"checkpoint-4.pt", "checkpoint-6.pt"}),
+        pytest.param(16, {"evaluations_per_epoch": 2}, {"checkpoint-16.pt"}, marks=pytest.mark.nightly),
         # In the first epoch, before any evaluation.
-        pytest.param(7, {}, {"checkpoint-6"}, marks=pytest.mark.nightly),
-        pytest.param(5, {"save_every_steps": 2}, {"checkpoint-4"}, marks=pytest.mark.nightly),
-        pytest.param(23, {"save_every_steps": 22}, {"checkpoint-22"}, marks=pytest.mark.nightly),
+        pytest.param(7, {}, {"checkpoint-6.pt"}, marks=pytest.mark.nightly),
+        pytest.param(5, {"save_every_steps": 2}, {"checkpoint-4.pt"}, marks=pytest.mark.nightly),
+        pytest.param(23, {"save_every_steps": 22}, {"checkpoint-22.pt"}, marks=pytest.mark.nightly),
     ],
 )
 def test_an_interrupted_run_ends_with_the_same_weights(
@@ -176,7 +176,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(
     found = {folder.name for folder in (tmp_path / "run").glob("*checkpoint*")}
     assert found >= left
     assert len(found) <= 2  # the newest, and the best
-    newest = max(int(name.split("-")[1]) for name in found)
+    newest = max(int(name.split("-")[1].removesuffix(".pt")) for name in found)
     with monkeypatch.context() as patched:
         trained = _trained_steps(patched)
         resumed = _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
@@ -227,10 +227,9 @@ def _tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def test_minutes_checkpointing_and_a_rate_for_the_head(student_folder: Path) -> None:
-    settings = _changed(max_minutes=0.02, epochs=2, gradient_checkpointing=True, head_learning_rate=1e-2)
-    result = _run(student_folder, None, _texts(), settings)
-    assert 1 <= result.steps <= 16
+def test_activations_are_computed_again(student_folder: Path) -> None:
+    result = _run(student_folder, None, _texts(), _changed(max_steps=2, gradient_checkpointing=True))
+    assert result.steps == 2
     assert not any(getattr(layer, "gradient_checkpointing", False) for layer in result.model.modules())
 
 
@@ -294,5 +293,4 @@ def test_many_classes_with_odd_names_are_trained_to_the_end(student_folder: Path
     examples = Examples([f"text {i}" for i in range(3 * len(names))], names * 3)
     result = _run(student_folder, None, examples, _changed(max_steps=1), validation=examples, output=tmp_path / "run")
     assert len(result.labels) == 43
-    assert (tmp_path / "run" / "confusion.csv").read_text(encoding="utf-8").startswith("true,predicted,texts\n")
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "run").config.id2label[42] in names

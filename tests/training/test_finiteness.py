@@ -15,8 +15,8 @@ from longform.training.distillation.run import distill
 from longform.training.engine.settings import DistillationSettings, FinetuningSettings
 from longform.training.engine.trainer import check_end, check_start, check_step
 from longform.training.finetuning.job import FinetuningJob
-from longform.training.finetuning.labels import Examples
 from longform.training.finetuning.run import finetune
+from longform.training.labels import Examples
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 VALUES = EXAMPLES._replace(labels=[1.0, 0.5] * 8)
@@ -54,10 +54,10 @@ def test_a_model_that_is_not_finite_is_not_trained(
 def test_weights_that_an_update_broke_are_blamed_on_the_learning_rate(
     step: int, student_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = FinetuningJob.make_optimizer
+    make = FinetuningJob.make_optimizers
 
-    def breaking(job: FinetuningJob, model: Any) -> torch.optim.Optimizer:
-        optimizer = make(job, model)
+    def breaking(job: FinetuningJob, model: Any) -> list[torch.optim.Optimizer]:
+        (optimizer,) = make(job, model)
         taken: list[int] = []
 
         def poison(*_: Any) -> None:
@@ -66,9 +66,9 @@ def test_weights_that_an_update_broke_are_blamed_on_the_learning_rate(
                 _poison(model, float("nan"))
 
         optimizer.register_step_post_hook(poison)
-        return optimizer
+        return [optimizer]
 
-    monkeypatch.setattr(FinetuningJob, "make_optimizer", breaking)
+    monkeypatch.setattr(FinetuningJob, "make_optimizers", breaking)
     with pytest.raises(InputError, match=r"NaN or infinite.*lower learning_rate \(5e-05\)"):
         _train(student_folder, evaluations_per_epoch=1, max_steps=4)
 

@@ -19,7 +19,7 @@ from longform.data.token_store import CorpusFiles, CorpusTexts, corpus_of
 from longform.errors import ConfigurationError, DataError
 from longform.training.alignment.settings import AlignmentSource
 from longform.training.alignment.sources import open_source
-from longform.training.finetuning.labels import Examples, examples_of
+from longform.training.labels import Examples, examples_of
 
 ROWS = [{"body": f"the {kind} text {number}", "kind": kind} for kind in ("good", "bad") for number in range(8)]
 TABLE = pandas.DataFrame(ROWS)

@@ -12,7 +12,7 @@ from longform.errors import CheckpointError, MissingDependencyError
 from longform.training.distillation.run import distill
 from longform.training.engine.run_folder import RunFolder
 from longform.training.engine.settings import DistillationSettings
-from longform.training.engine.trainer import NumberedStepsTrainer
+from longform.training.engine.trainer import Training
 
 SETTINGS = DistillationSettings(
     length=48, min_length=12, tokens_per_step=200, max_steps=2, heldout_documents=6, evaluations=0, dtype="float32"
@@ -37,8 +37,8 @@ def test_the_last_checkpoint_is_whole(
         patched.setattr(RunFolder, "finish", on_a_full_disk)
         with pytest.raises(CheckpointError, match=r"finished model could not be saved.*File too large.*make room"):
             distill(student_folder, teacher, texts, SETTINGS, output=output, progress=False)
-    assert {path.name for path in output.iterdir()} == {"checkpoint-2", "records.jsonl", "run.json"}
-    monkeypatch.setattr(NumberedStepsTrainer, "training_step", None)  # nothing is trained again
+    assert {path.name for path in output.iterdir()} == {"checkpoint-2.pt", "records.jsonl", "run.json"}
+    monkeypatch.setattr(Training, "_take_step", None)  # nothing is trained again
     distill(student_folder, teacher, texts, SETTINGS, output=output, progress=False)
     AutoModel.from_pretrained(output)
     assert not list(output.glob("*checkpoint*"))

@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 
 OPTIONS = (
-    "--fsdp true --preset tiny --max-steps 30 --length 32 --tokens-per-step 256 --tokens-per-forward 64 "
+    "--preset tiny --max-steps 30 --length 32 --tokens-per-step 256 --tokens-per-forward 64 "
     "--tokenizer-vocab-size 60 --tokenizer-kind wordpiece --save-every-steps 3 --evaluations 0 "
     "--validation-tokens 200 --device cpu"
 )

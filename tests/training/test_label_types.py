@@ -11,7 +11,7 @@ import pytest
 
 import longform
 from longform.errors import ConfigurationError
-from longform.training.finetuning.labels import learn_scheme
+from longform.training.labels import learn_scheme
 from longform.training.pretraining.run import pretrain
 from longform.training.pretraining.settings import PretrainingSettings
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import strategies as st
 
 from longform.errors import DataError
-from longform.training.finetuning.labels import (
+from longform.training.labels import (
     Examples,
     LabelScheme,
     examples_of,

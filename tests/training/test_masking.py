@@ -6,7 +6,7 @@ from longform.data.special_tokens import SpecialTokens
 from longform.data.token_store import BlockFrame, Blocks, TokenStore
 from longform.training.pretraining.masking import Hiding, collate_blocks, fixed_masked_set, mask_block
 
-HIDING = Hiding(0.15, 0.8, 0.1, mask_id=4, first_ordinary=5, vocabulary=90)
+HIDING = Hiding(0.15, mask_id=4, first_ordinary=5, vocabulary=90)
 FRAME = BlockFrame(SpecialTokens((2,), (3,)), 3, 0)
 
 

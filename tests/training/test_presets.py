@@ -13,7 +13,6 @@ def test_a_preset_is_a_model_that_can_be_made(name: str) -> None:
     config = LinformerConfig(**preset.model, vocab_size=preset.tokenizer.vocab_size)
     assert config.max_position_embeddings <= preset.training.tokens_per_step
     assert preset.description
-    assert preset.training.beta2 == 0.98
 
 
 def test_the_base_preset_has_roberta_s_size() -> None:

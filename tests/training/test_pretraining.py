@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from longform import LinformerForCausalLM
 from longform.data.token_store import TokenStore
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError, DataError
 from longform.training.engine.run_folder import RunFolder
-from longform.training.engine.trainer import NumberedStepsTrainer
-from longform.training.pretraining.data import PretrainingData, split_documents
-from longform.training.pretraining.model import config_for, full_attention_twin, new_model
+from longform.training.engine.trainer import Training
+from longform.training.pretraining.data import PretrainingData, block_frame, split_documents
+from longform.training.pretraining.masking import collated, next_tokens
+from longform.training.pretraining.model import AskedTokensLoss, config_for, full_attention_twin, new_model
 from longform.training.pretraining.run import PretrainingResult, pretrain
 from longform.training.pretraining.settings import PretrainingSettings
 
@@ -47,14 +49,14 @@ def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def _interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    original = NumberedStepsTrainer.training_step
+    original = Training._take_step
 
     def stopped(self: Any, *arguments: Any) -> Tensor:
-        if self.state.global_step == step:
+        if self.step == step:
             raise KeyboardInterrupt
         return original(self, *arguments)
 
-    monkeypatch.setattr(NumberedStepsTrainer, "training_step", stopped)
+    monkeypatch.setattr(Training, "_take_step", stopped)
 
 
 @pytest.fixture
@@ -119,7 +121,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(
         _interrupt_at(patched, 6)
         with pytest.raises(KeyboardInterrupt):
             _run(file, settings, output=output)
-    assert (output / "checkpoint-4" / "complete.json").exists()
+    assert (output / "checkpoint-4.pt").exists()
     resumed = _run(file, settings, output=output)
     assert _same(_weights(unbroken), _weights(resumed))
     assert [{**row, "seconds": 0} for row in unbroken.curve] == [{**row, "seconds": 0} for row in resumed.curve]
@@ -164,13 +166,13 @@ def test_attention_does_not_change_order_masks_and_initial_weights(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[Tensor]] = []
-    original = NumberedStepsTrainer.training_step
+    original = Training._take_step
 
-    def noted(self: Any, model: Any, inputs: Any, *more: Any) -> Tensor:
-        seen[-1] += [tensor for part in inputs for tensor in (part.input_ids, part.places, part.labels)]
-        return original(self, model, inputs, *more)
+    def noted(self: Any, parts: Any) -> None:
+        seen[-1] += [tensor for part in parts for tensor in (part.input_ids, part.places, part.labels)]
+        return original(self, parts)
 
-    monkeypatch.setattr(NumberedStepsTrainer, "training_step", noted)
+    monkeypatch.setattr(Training, "_take_step", noted)
     for config in (MODEL, full_attention_twin(MODEL), {**MODEL, "projection_sharing": "layerwise"}):
         seen.append([])
         _run(texts, replace(SETTINGS, max_steps=3), config=config)
@@ -194,7 +196,6 @@ def test_initial_weights_are_shared_by_name(tiny_tokenizer: Any) -> None:
 def test_the_validation_set_does_not_follow_the_seed(texts: list[str]) -> None:
     one, other = (_run(texts, replace(SETTINGS, max_steps=1, seed=seed)) for seed in (0, 1))
     assert one.unigram_loss == other.unigram_loss
-    assert one.bigram_loss == other.bigram_loss < one.unigram_loss
     assert one.curve[0]["loss"] != other.curve[0]["loss"]
 
 
@@ -223,8 +224,59 @@ def test_sizes_that_do_not_fit(texts: list[str]) -> None:
         _run(texts, replace(SETTINGS, tokens_per_step=8))
     with pytest.raises(ConfigurationError, match="length=32 is more than the 16 tokens"):
         _run(texts, replace(SETTINGS, length=32))
-    with pytest.raises(ConfigurationError, match=r"mask_share=0\.8 and random_share=0\.5"):
-        PretrainingSettings(random_share=0.5)
+
+
+CAUSAL = {**MODEL, "projection": "mean", "attention_window": 4}
+
+
+def test_a_causal_model_learns_goes_on_and_generates(
+    texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(SETTINGS, objective="causal", max_steps=30, learning_rate=1e-2)
+    whole = _run(texts, settings, config=CAUSAL, output=tmp_path / "whole")
+    assert whole.curve[-1]["loss"] < 0.8 * whole.curve[0]["loss"]
+    with monkeypatch.context() as patched:
+        _interrupt_at(patched, 17)
+        with pytest.raises(KeyboardInterrupt):
+            _run(texts, settings, config=CAUSAL, output=tmp_path / "parts")
+    _run(texts, settings, config=CAUSAL, output=tmp_path / "parts")
+    one, other = (LinformerForCausalLM.from_pretrained(tmp_path / name) for name in ("whole", "parts"))
+    weights = other.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in one.state_dict().items())
+    ids = torch.tensor([[whole.tokenizer.cls_token_id, 7, 9]])
+    assert one.generate(ids, max_new_tokens=5, do_sample=False).shape == (1, 8)
+    assert "causal language model" in (tmp_path / "whole" / "README.md").read_text()
+
+
+def test_the_causal_loss_is_that_of_the_model_s_head(tiny_tokenizer: Any) -> None:
+    model = new_model(config_for(CAUSAL, tiny_tokenizer, causal=True), 0).eval()
+    frame, content = block_frame(tiny_tokenizer, causal=True), np.array([7, 9, 3, 8, 6])  # 3 parts two documents
+    (part,) = collated([next_tokens(content, frame)], frame, 16, 1)
+    assert part.labels.tolist() == [7, 9, 3, 6]
+    labels = torch.full((1, 16), -100)
+    labels[0, part.places] = part.labels
+    loss = AskedTokensLoss(model)
+    found = loss(model, part, torch.device("cpu"))
+    loss.remove()
+    expected = model(part.input_ids, attention_mask=part.attention_mask, labels=labels).loss
+    torch.testing.assert_close(found, expected)
+
+
+def test_what_a_causal_model_cannot_have(texts: list[str]) -> None:
+    settings = replace(SETTINGS, objective="causal")
+    with pytest.raises(ConfigurationError, match="projection='linear' is made") as caught:
+        _run(texts, settings, config={**MODEL, "projection": "linear"})
+    assert len(str(caught.value).splitlines()) == 1
+    masked = new_model(config_for(MODEL, _run(texts, replace(SETTINGS, max_steps=1)).tokenizer), 0)
+    with pytest.raises(ConfigurationError, match="is not that of a LinformerForMaskedLM"):
+        _run(texts, settings, config=masked)
+
+
+def test_a_loaded_model_goes_on(texts: list[str]) -> None:
+    first = _run(texts, replace(SETTINGS, max_steps=12, learning_rate=1e-2, save_every_steps=None))
+    again = _run(texts, replace(SETTINGS, max_steps=2, evaluations=0), config=first.model, tokenizer=first.tokenizer)
+    assert again.curve[0]["loss"] == pytest.approx(first.validation_loss)
+    assert again.model is first.model
 
 
 def _store(*lengths: int) -> TokenStore:

@@ -26,7 +26,7 @@ def test_checkpoints_that_a_complete_run_could_not_delete_are_deleted_at_the_nex
         return run
 
     opened().finish(lambda place: (place / "model.safetensors").touch(), wait=lambda: None)
-    for name in ("checkpoint-8", "incomplete-checkpoint-final"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "checkpoint-8.pt").touch()
+    (tmp_path / "unfinished-model").mkdir()
     assert opened().complete
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "records.jsonl", "run.json"}

@@ -17,8 +17,8 @@ from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.training.distillation.run import distill
 from longform.training.engine.run_folder import RunFolder, place_of_run
 from longform.training.engine.settings import DistillationSettings, FinetuningSettings
-from longform.training.finetuning.labels import Examples
 from longform.training.finetuning.run import finetune
+from longform.training.labels import Examples
 from longform.training.pretraining.run import pretrain
 
 MAIN = SimpleNamespace(is_main_process=True)
@@ -167,7 +167,7 @@ def test_a_start_that_failed_does_not_block_the_corrected_call(
 
     output = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr("longform.training.distillation.job.DistillationJob.train", failing)
+        patched.setattr("longform.training.engine.trainer.Training.carry_out", failing)
         with pytest.raises(DataError):
             distill(student_folder, teacher, texts, HEALING, output=output, progress=False)
     corrected = replace(HEALING, length=32)

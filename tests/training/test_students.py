@@ -11,8 +11,8 @@ from transformers import BertModel
 from longform.errors import CheckpointError, ConfigurationError
 from longform.training.distillation.run import distill
 from longform.training.engine.students import load_encoder
-from longform.training.finetuning.labels import Examples
 from longform.training.finetuning.run import finetune
+from longform.training.labels import Examples
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 

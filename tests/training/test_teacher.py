@@ -5,20 +5,25 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import BertForMaskedLM, BertModel
+from transformers import BertModel
 
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.errors import ConfigurationError
-from longform.training.distillation.crops import stack
-from longform.training.distillation.teacher import Teacher
+from longform.training.distillation.crops import Crops, stacks
+from longform.training.distillation.teacher import Teacher, layer_states
 
 FRAME = SpecialTokens((2,), (3,))
 
 
-def _teacher(model: Any, *, limit: int, stride: int | None = None, with_logits: bool = False) -> Teacher:
-    teacher = Teacher(model, FRAME, limit=limit, pad_id=0, with_logits=with_logits)
+def _teacher(model: Any, *, limit: int, stride: int | None = None) -> Teacher:
+    teacher = Teacher(model, FRAME, limit=limit, pad_id=0)
     teacher.stride = stride or teacher.stride
     return teacher
+
+
+def stack(crops: list[list[int]]) -> Crops:
+    (made,) = stacks(crops, 0, 10_000)
+    return made
 
 
 def _crop(length: int) -> list[int]:
@@ -54,56 +59,41 @@ def test_every_token_belongs_to_the_window_where_it_is_farthest_from_a_cut(
 
 
 def test_a_text_that_fits_is_read_as_it_is(teacher: BertModel) -> None:
-    crops = stack([_crop(17), _crop(11)], 0)
+    crops = stack([_crop(17), _crop(11)])
     expected = teacher(crops.input_ids, crops.attention_mask, output_hidden_states=True).hidden_states[1:]
-    found = _teacher(teacher, limit=17).read(crops.input_ids, crops.attention_mask, crops.lengths).states
+    found = _teacher(teacher, limit=17).read(crops.input_ids, crops.attention_mask, crops.lengths)
     for state, other in zip(found, expected, strict=True):
         torch.testing.assert_close(state, other)
 
 
 def test_a_long_text_is_stitched_from_its_windows(teacher: BertModel) -> None:
     long, short = _crop(41), _crop(13)
-    crops = stack([long, short], 0)
+    crops = stack([long, short])
     reader = _teacher(teacher, limit=16, stride=9)
-    found = reader.read(crops.input_ids, crops.attention_mask, crops.lengths).states
+    found = reader.read(crops.input_ids, crops.attention_mask, crops.lengths)
     content = long[1:-1]
     starts, borders = reader.cut(len(content))
     assert starts == [0, 9, 18, 25]
-
-    def plain(ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return teacher(ids, output_hidden_states=True).states  # the tap is still on
 
     with torch.no_grad():
         for layer in range(2):
             pieces = []
             for number, start in enumerate(starts):
                 window = torch.tensor([[2, *content[start : start + 14], 3]])
-                state = plain(window)[layer][0]
+                state = layer_states(teacher, window, None)[layer][0]
                 own = state[1 + borders[number] - start : 1 + borders[number + 1] - start]
                 first, last = number == 0, number == len(starts) - 1
                 pieces += [*([state[:1]] if first else []), own, *([state[-1:]] if last else [])]
             torch.testing.assert_close(found[layer][0], torch.cat(pieces))
 
 
-def test_logits_of_chosen_tokens_come_from_the_tokens_own_window(teacher_with_head: BertForMaskedLM) -> None:
-    crops = stack([_crop(41), _crop(30)], 0)
-    chosen = torch.tensor([60, 3, 39, 44, 17])
-    reader = _teacher(teacher_with_head, limit=16, with_logits=True)
-    found = reader.read(crops.input_ids, crops.attention_mask, crops.lengths, chosen)
-    assert found.logits is not None
-    hidden = found.states[-1].flatten(0, 1)[chosen]
-    torch.testing.assert_close(found.logits, teacher_with_head.cls(hidden))
-
-
-def test_windows_are_read_some_at_a_time(teacher_with_head: BertForMaskedLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    crops = stack([_crop(61)], 0)
-    chosen = torch.tensor([55, 1, 30])
-    reader = _teacher(teacher_with_head, limit=16, with_logits=True)
-    whole = reader.read(crops.input_ids, crops.attention_mask, crops.lengths, chosen)
+def test_windows_are_read_some_at_a_time(teacher: BertModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    crops = stack([_crop(61)])
+    reader = _teacher(teacher, limit=16)
+    whole = reader.read(crops.input_ids, crops.attention_mask, crops.lengths)
     monkeypatch.setattr("longform.training.distillation.teacher.PARALLEL_TOKENS", 32)
-    parts = reader.read(crops.input_ids, crops.attention_mask, crops.lengths, chosen)
-    torch.testing.assert_close(parts.states[-1], whole.states[-1])
-    torch.testing.assert_close(parts.logits, whole.logits)
+    parts = reader.read(crops.input_ids, crops.attention_mask, crops.lengths)
+    torch.testing.assert_close(parts, whole)
 
 
 def test_windows_that_cannot_be(teacher: BertModel) -> None:

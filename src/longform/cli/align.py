@@ -52,12 +52,6 @@ def parser() -> Any:
         default=None,
         help="in a --config file: several sources, each with a weight, in place of PAIRS",
     )
-    made.add_argument(
-        "--keep",
-        type=str | None,
-        default=None,
-        help="texts that keep their vectors, as many as --keep-texts a step; null: sentences of the documents",
-    )
     add_restart(made)
     add_settings(made, AlignmentSettings)
     return made
@@ -71,14 +65,13 @@ def run(settings: Any) -> None:
     chosen, sources = chosen_settings(AlignmentSettings, settings), _sources(settings)
     check_models(settings.model)
     given = [place for each in sources for place in (each.pairs, each.queries, each.documents, each.texts)]
-    check_texts(settings.keep, *(place for place in given if isinstance(place, str)))
+    check_texts(*(place for place in given if isinstance(place, str)))
     from longform.training.alignment.run import align
 
     result = align(
         settings.model,
         sources,
         chosen,
-        keep=settings.keep,
         output=settings.output,
         restart=settings.restart,
     )

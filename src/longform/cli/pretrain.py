@@ -1,4 +1,4 @@
-"""``longform pretrain TEXTS...``: a new masked-language model from scratch."""
+"""``longform pretrain TEXTS...``: a new language model from scratch."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -43,7 +43,7 @@ def parser() -> Any:
     presets = "; ".join(f"{name}: {preset_description(name)}" for name in preset_names())
     made = command_parser(
         "pretrain",
-        "Train a new masked-language model from scratch on text, in a folder with model card and "
+        "Train a new language model from scratch on text, in a folder with model card and "
         "records. Interrupted, it goes on when it is called again with the same output folder and "
         f"options. Several processes: torchrun --nproc-per-node N -m longform pretrain ... Presets: {presets}",
     )
@@ -65,17 +65,10 @@ def parser() -> Any:
     )
     add_restart(made)
     made.add_argument(
-        "--start",
-        type=str | None,
-        default=None,
-        help="folder of an earlier pre-training whose model it goes on with; options of the model below give it other "
-        "attention, k or n, and of the preset the training alone counts; null: new weights",
-    )
-    made.add_argument(
         "--tokenizer",
         type=str | None,
         default=None,
-        help="folder or hub name of a tokenizer; null: train one, or that of --start",
+        help="folder or hub name of a tokenizer; null: train one",
     )
     add_settings(made, TokenizerSettings, prefix="tokenizer-", preset=True)
     made.add_argument(
@@ -98,7 +91,7 @@ def _chosen(settings: Any, parsed: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def run(settings: Any) -> None:
-    """Pre-train, save, and say how well the model fills in hidden tokens."""
+    """Pre-train, save, and say how well the model says tokens."""
     from longform.cli.beforehand import check_texts
     from longform.errors import ConfigurationError
     from longform.training.engine.settings import BUDGETS
@@ -110,33 +103,33 @@ def run(settings: Any) -> None:
     if any(name in given for name in BUDGETS):
         given = {**dict.fromkeys(BUDGETS), **given}  # one budget on the command line replaces the preset's
     training = replace(preset.training, **given)
-    from longform.training.pretraining.masking import counted_losses
     from longform.training.pretraining.model import full_attention_twin
     from longform.training.pretraining.run import pretrain
+    from longform.training.pretraining.settings import CAUSAL
 
-    model = {**_before_options(settings, preset), **_model_options(settings)}
-    tokenizer, trained = _chosen(preset.tokenizer, settings, "tokenizer_"), settings.tokenizer or settings.start
-    if trained and tokenizer:
+    model = {**preset.model, **_model_options(settings)}
+    tokenizer = _chosen(preset.tokenizer, settings, "tokenizer_")
+    if settings.tokenizer and tokenizer:
         given = ", ".join(option(f"tokenizer-{name}") for name in tokenizer)
-        which = "--tokenizer" if settings.tokenizer else "the tokenizer of --start"
-        raise ConfigurationError(f"{which} is trained already: leave out {given}")
+        raise ConfigurationError(f"--tokenizer is trained already: leave out {given}")
     result = pretrain(
         _files(settings.texts, settings.text_field),
         training,
         config=full_attention_twin(model) if settings.attention == "full" else model,
-        tokenizer=trained or replace(preset.tokenizer, **tokenizer),
-        start=settings.start,
+        tokenizer=settings.tokenizer or replace(preset.tokenizer, **tokenizer),
         output=settings.output,
         validation=_files(settings.validation, settings.text_field),
         cache=settings.cache,
         restart=settings.restart,
     )
     print(f"trained  {result.steps:,} steps, {result.tokens:,} tokens, {result.model.num_parameters():,} parameters")
-    print(f"measured loss {result.validation_loss:.4f} nats a hidden token, perplexity {result.perplexity:.2f}")
-    for said, loss in counted_losses(vars(result)).items():
-        print(f"         {said}: {loss:.4f}")
+    print(f"measured loss {result.validation_loss:.4f} nats a token, perplexity {result.perplexity:.2f}")
+    print(f"         predicting frequencies alone: {result.unigram_loss:.4f}")
     print(f"saved    {settings.output} (README.md, records.jsonl)")
-    print_next(command("finetune", settings.output, "labelled.jsonl", "--output", "classifier"))
+    if training.objective == CAUSAL:
+        print_next(f'LinformerForCausalLM.from_pretrained("{settings.output}").generate(...), in Python')
+    else:
+        print_next(command("finetune", settings.output, "labelled.jsonl", "--output", "classifier"))
 
 
 def _names(given: Any) -> tuple[str, ...]:
@@ -148,17 +141,6 @@ def _files(given: Any, text_field: str) -> Any:
     from longform.data.token_store import CorpusFiles
 
     return CorpusFiles(_names(given), text_field) if given else None
-
-
-def _before_options(settings: Any, preset: Any) -> dict[str, Any]:
-    """The preset's model, or that of ``--start``: without its window and memory where ``--projection`` is said."""
-    from longform.training.pretraining.model import Start, with_attention
-
-    if settings.start is None:
-        return preset.model
-    model = Start(settings.start).described()
-    kept = {name: model[name] for name in ("projected_length", "projection_sharing", "projection_init")}
-    return model if settings.projection is None else with_attention(model, **kept)
 
 
 def _model_options(settings: Any) -> dict[str, Any]:

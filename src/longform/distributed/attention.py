@@ -12,15 +12,14 @@ from torch.nn.functional import pad
 
 from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
-from longform.distributed.shares import share_of_heads, share_of_hidden
+from longform.distributed.shares import share_of_heads
 from longform.functional.masks import blank_padding
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
-from longform.layers.linear import are_affine
-from longform.layers.memory import join_heads, of_heads, weights_of_heads
+from longform.layers.memory import join_heads, of_heads
 from longform.layers.self_attention import Shared
-from longform.layers.sequence_projection import MeanProjection, SequenceProjection
+from longform.layers.sequence_projection import SequenceProjection
 
 Group = tuple[list[int], SequenceProjection]  # heads that have one k, and their projection
 
@@ -84,22 +83,9 @@ class ParallelAttention(LinformerAttention):
             return super().memories(hidden, mask, shared)
         assert shared.rotation is None
         groups = self._groups(shared.projection)
-        if self._slots_come_from_hidden(groups):
-            shares = [self._share_of_hidden(hidden, heads, projection, part) for heads, projection in groups]
-        else:
-            key, value = self.keys_and_values(hidden, part.own_mask)
-            shares = [self._share_of_heads(key, value, hidden, *group, part) for group in groups]
+        key, value = self.keys_and_values(hidden, part.own_mask)
+        shares = [self._share_of_heads(key, value, hidden, *group, part) for group in groups]
         return [(heads, memory) for (heads, _), memory in zip(groups, self._summed(shares), strict=True)]
-
-    def _slots_come_from_hidden(self, groups: list[Group]) -> bool:
-        """Whether means of hidden states make the slots, at the cost of a mean."""
-        means = all(isinstance(projection, MeanProjection) for _, projection in groups)
-        return means and are_affine(self.key, self.value)
-
-    def _share_of_hidden(self, hidden: Tensor, heads: list[int], projection: SequenceProjection, part: Part) -> Memory:
-        assert isinstance(projection, MeanProjection)
-        sides = (weights_of_heads(layer, heads, self.num_heads) for layer in (self.key, self.value))
-        return share_of_hidden(projection, hidden, part, *sides, len(heads), self.sinks)
 
     def _share_of_heads(
         self, key: Tensor, value: Tensor, hidden: Tensor, heads: list[int], projection: SequenceProjection, part: Part

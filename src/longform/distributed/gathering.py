@@ -1,4 +1,4 @@
-"""Whole results and gradients of a model whose texts are shared out.
+"""Whole results of a model whose texts are shared out.
 
 Axes: B batch, n tokens of the whole texts, m tokens of a part.
 """
@@ -38,18 +38,3 @@ def gather_tokens(model: nn.Module, x: Tensor) -> Tensor:
     places = torch.arange(part.start, part.stop, device=x.device)
     whole = summed([whole.index_copy(1, places, x)], sequence.group)[0]
     return whole if part.order is None else moved(whole, part.order.back)
-
-
-@torch.no_grad()
-def average_gradients(model: nn.Module) -> None:
-    """Replace the gradient of each parameter by the mean over the processes that share texts out.
-
-    That is the gradient of the loss, which every process has. DistributedDataParallel and FSDP do it themselves.
-    Raises ConfigurationError where the model shares no texts out.
-    """
-    sequence = sequence_group(model)
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
-        alike = [gradient for gradient in gradients if gradient.dtype == dtype]
-        for gradient, total in zip(alike, summed(alike, sequence.group), strict=True):
-            gradient.copy_(total / sequence.size)

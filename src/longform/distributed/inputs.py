@@ -1,4 +1,4 @@
-"""The part of a batch that is a process's, checked to be of the same texts, and the loss of the whole.
+"""The part of a batch that is a process's, checked to be of the same texts.
 
 Axes: B batch, n tokens of the whole texts, m tokens of a part.
 """
@@ -11,16 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch.nn.functional import cross_entropy
 
-from longform.distributed.collectives import summed
 from longform.distributed.gathering import sequence_group
-from longform.distributed.parts import Labels, Part
+from longform.distributed.parts import Part
 from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask, moved, text_first
 from longform.layers.embeddings import Embeddings
 from longform.models.modeling_linformer import LinformerPreTrainedModel
-from longform.models.task_heads import LinformerForMaskedLM, LinformerForTokenClassification
 
 
 def digest(given: Mapping[str, Any]) -> int:
@@ -53,7 +50,6 @@ def check_same_texts(given: Mapping[str, Any], group: ProcessGroup, device: torc
         )
 
 
-OF_TOKENS = (LinformerForMaskedLM, LinformerForTokenClassification)  # whose loss is a mean over tokens
 CUT = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")
 
 
@@ -78,11 +74,7 @@ def give_part(
     part = sequence.begin(length, mask if mask is None or order is None else moved(mask, order.there), order)
     if part is None:
         return (), given
-    cut = _cut(model, given, mask, part)
-    labels = cut.pop("labels", None) if isinstance(model, OF_TOKENS) else None
-    if labels is not None:  # their mean is over the tokens of the whole: see add_loss
-        sequence.labels = Labels(labels, (given["labels"] != -100).sum())
-    return (), cut
+    return (), _cut(model, given, mask, part)
 
 
 def _positions(model: LinformerPreTrainedModel, whole: dict[str, Tensor], length: int) -> Tensor:
@@ -96,8 +88,7 @@ def _cut(model: LinformerPreTrainedModel, given: dict[str, Any], mask: Tensor | 
     found = {name: value for name, value in given.items() if name != "attention_mask"}
     if found.get("inputs_embeds") is not None:
         found["inputs_embeds"] = blank_padding(found["inputs_embeds"], mask)
-    names = (*CUT, "labels") if isinstance(model, OF_TOKENS) else CUT
-    whole = {name: found[name] for name in names if found.get(name) is not None}
+    whole = {name: found[name] for name in CUT if found.get(name) is not None}
     if part.order is not None:
         whole = {name: moved(x, part.order.there) for name, x in whole.items()}
     if "position_ids" not in whole:
@@ -107,22 +98,9 @@ def _cut(model: LinformerPreTrainedModel, given: dict[str, Any], mask: Tensor | 
     return found
 
 
-def add_loss(model: LinformerPreTrainedModel, args: tuple[Any, ...], out: Any) -> Any:
-    """``out`` with the mean loss over the tokens of all parts, where these have labels."""
-    sequence = sequence_group(model)
-    if sequence.labels is None:
-        return out
-    labels, counted = sequence.labels
-    logits = out[0] if isinstance(out, tuple) else out.logits
-    own = cross_entropy(logits.flatten(0, 1).float(), labels.flatten().to(logits.device), reduction="sum")
-    loss = summed([own], sequence.group)[0] / counted
-    if isinstance(out, tuple):
-        return (loss, *out)
-    out.loss = loss
-    return out
-
-
 def _check_given(model: LinformerPreTrainedModel, given: dict[str, Any]) -> None:
+    if given.get("labels") is not None:
+        raise InputError("labels: a loss is of whole texts, and each process has a part of them; train in one process")
     asked = given.get("output_attentions")
     if model.config.output_attentions if asked is None else asked:
         raise InputError("output_attentions: no process has the whole text, and so the weights; run one process")

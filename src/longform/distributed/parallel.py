@@ -1,8 +1,7 @@
 """A model whose texts are shared out among processes: ``sequence_parallel``.
 
 Two kinds of modules look at more than one token, attention and pooling; both are replaced by ones that know their part.
-All others see the tokens of a part as they would a text's. What cuts the texts, and knows the loss of the whole, are
-hooks around the model's forward.
+All others see the tokens of a part as they would a text's. A hook before the model's forward cuts the texts.
 """
 
 import math
@@ -14,7 +13,7 @@ from torch.distributed import ProcessGroup
 
 from longform.distributed.attention import ParallelAttention
 from longform.distributed.gathering import SEQUENCE_GROUP
-from longform.distributed.inputs import OF_TOKENS, add_loss, give_part
+from longform.distributed.inputs import give_part
 from longform.distributed.parts import SequenceGroup
 from longform.distributed.pooling import ParallelPooling
 from longform.errors import ConfigurationError
@@ -22,10 +21,19 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.pooling import Pooling
 from longform.layers.sequence_projection import RunProjection
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
-from longform.models.task_heads import LinformerForSequenceClassification
+from longform.models.task_heads import (
+    LinformerForMaskedLM,
+    LinformerForSequenceClassification,
+    LinformerForTokenClassification,
+)
 
 Model = TypeVar("Model", bound=LinformerPreTrainedModel)
-SERVED = (LinformerModel, LinformerForSequenceClassification, *OF_TOKENS)
+SERVED = (
+    LinformerModel,
+    LinformerForSequenceClassification,
+    LinformerForMaskedLM,
+    LinformerForTokenClassification,
+)
 
 
 def sequence_parallel(model: Model, group: ProcessGroup | None = None) -> Model:
@@ -33,12 +41,11 @@ def sequence_parallel(model: Model, group: ProcessGroup | None = None) -> Model:
 
     Every process calls the model with the same whole batch and computes a part of its tokens: rank r the r-th of P even
     parts. What is returned of tokens (hidden states, logits) is of these; ``gather_tokens`` has them of all. What is of
-    texts (pooled states, logits of classes, the loss) is of the whole, the same in every process. Short texts, of up to
+    texts (pooled states, logits of classes) is of the whole, the same in every process. Short texts, of up to
     two windows or fewer blocks than processes, are computed by each as a whole.
 
-    A layer sends its memory of k slots and one block of a window to either side, whatever the length. In training every
-    process has the loss of the whole, and the mean of their gradients is its gradient: as DistributedDataParallel makes
-    it, and ``average_gradients``. Parameters keep their names.
+    A layer sends its memory of k slots and one block of a window to either side, whatever the length. Parameters keep
+    their names. Gradients pass through the messages; a loss is the caller's.
 
     Raises ConfigurationError for another model, and for one of rotary positions, local layers or keys that heads share;
     where torch.distributed was not initialised, for more processes than the longest text has blocks, and for a window
@@ -64,8 +71,6 @@ def sequence_parallel(model: Model, group: ProcessGroup | None = None) -> Model:
         _share_out(module, sequence)
     vars(model)[SEQUENCE_GROUP] = sequence
     model.register_forward_pre_hook(give_part, with_kwargs=True)
-    if isinstance(model, OF_TOKENS):
-        model.register_forward_hook(add_loss)
     return model
 
 

@@ -16,13 +16,6 @@ from torch.distributed import ProcessGroup
 from longform.functional.masks import TextFirst
 
 
-class Labels(NamedTuple):
-    """Labels of a part's tokens, long (B, m), -100 for none; ``counted``: those that the whole texts have."""
-
-    own: Tensor
-    counted: Tensor
-
-
 class Part(NamedTuple):
     """The tokens of one process: ``start`` to ``stop`` of texts of ``length`` n tokens.
 
@@ -69,15 +62,13 @@ class SequenceGroup:
     """The processes that share texts out, and the part of the present texts that is here.
 
     ``block``: tokens between which a text may be cut; ``whole_up_to``: tokens of texts that every process reads as a
-    whole, since each of their tokens sees all others exactly. ``part``: None while texts are read so; ``labels``: of
-    the part, where a loss is to be formed.
+    whole, since each of their tokens sees all others exactly. ``part``: None while texts are read so.
     """
 
     group: ProcessGroup
     block: int
     whole_up_to: int
     part: Part | None = None
-    labels: Labels | None = None
 
     @property
     def rank(self) -> int:
@@ -94,7 +85,7 @@ class SequenceGroup:
         bounds = None
         if self.size > 1 and length > self.whole_up_to:
             bounds = cut(length, block=self.block, processes=self.size)
-        self.part = self.labels = None
+        self.part = None
         if bounds is not None:
             self.part = Part(bounds[self.rank], bounds[self.rank + 1], length, bounds, mask, order)
         return self.part

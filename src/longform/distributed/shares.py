@@ -3,7 +3,7 @@
 A dense E is a sum over tokens, so a part has its columns of E. A slot of a mean, maximum or convolution belongs to the
 part that holds its tokens; the other parts have zeros there. So has a sink.
 
-Axes: B batch, n tokens of the whole texts, m tokens of a part, S slots, s sinks, h heads, d head dimension, D hidden.
+Axes: B batch, n tokens of the whole texts, m tokens of a part, S slots, s sinks, h heads, d head dimension.
 """
 
 import torch
@@ -12,15 +12,12 @@ from torch.nn.functional import pad
 
 from longform.distributed.parts import Part
 from longform.functional.dense import project_heads
-from longform.functional.linear import linear
-from longform.functional.slots import Memory, Slots, mean_pool, segment_sum
-from longform.layers.memory import by_head, with_sinks
+from longform.functional.slots import Memory, Slots, segment_sum
+from longform.layers.memory import with_sinks
 from longform.layers.sequence_projection import (
     DenseProjection,
-    MeanProjection,
     RunProjection,
     SequenceProjection,
-    Weights,
     usable_slots,
 )
 
@@ -41,19 +38,6 @@ def share_of_heads(
     sides = (_placed(x, first, whole, own) for x in pooled)
     memory = Memory(*sides, usable_slots(whole, mask), whole)
     return _with_sinks(memory, key[:, :sinks], value[:, :sinks], part, sinks)
-
-
-def share_of_hidden(
-    projection: MeanProjection, hidden: Tensor, part: Part, key: Weights, value: Weights, heads: int, sinks: int
-) -> Memory:
-    """Share of hidden states (B, m, D), padding blanked, where slots are means: these come before W."""
-    first, mask, whole, own = _slots(projection, hidden, part, sinks)
-    [short] = mean_pool(hidden, slots=own, limit=projection.slots, sinks=_own_sinks(part, sinks))
-    sides = (_placed(by_head(linear(short, *side), heads), first, whole, own) for side in (key, value))
-    memory = Memory(*sides, usable_slots(whole, mask), whole)
-    return _with_sinks(
-        memory, *(by_head(linear(hidden[:, :sinks], *side), heads) for side in (key, value)), part, sinks
-    )
 
 
 def _dense_share(projection: DenseProjection, key: Tensor, value: Tensor, part: Part) -> Memory:

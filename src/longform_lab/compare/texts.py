@@ -8,7 +8,7 @@ import numpy as np
 from longform.data.batching import tokenize
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.errors import DataError
-from longform.training.finetuning.labels import SINGLE, Examples, LabelScheme, examples_of, learn_scheme, split
+from longform.training.labels import SINGLE, Examples, LabelScheme, examples_of, learn_scheme, split
 from longform_lab.compare.sequences import LabelledSequences, SequenceTask
 
 TESTED, VALIDATED = 0.2, 0.1  # shares of the texts

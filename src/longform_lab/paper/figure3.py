@@ -8,12 +8,17 @@ from typing import Any
 from longform.data.storage import locked
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, DataError
+from longform.inference.weights import load_tokenizer
+from longform.models.task_heads import LinformerForMaskedLM
 from longform.runs.folder import open_run_folder
 from longform.runs.subject import corpus_key
 from longform.training.engine.processes import current_process
 from longform.training.engine.run_folder import read_run
+from longform.training.pretraining.data import PretrainingData
+from longform.training.pretraining.model import config_for, new_model
 from longform.training.pretraining.run import pretrain
 from longform.training.pretraining.sources import CorpusReader
+from longform_lab.paper.bigrams import bigram_loss
 from longform_lab.paper.figure3_plan import Curve, Plan
 from longform_lab.paper.figure3_report import report_figure3
 from longform_lab.paper.parts import LOCKS, Finished, Part, work_through
@@ -81,15 +86,18 @@ def _identity(plan: Plan, corpus: CorpusFiles) -> dict[str, Any]:
 def _prepare(plan: Plan, corpus: CorpusFiles, cache: Path, locks: Path, progress: bool) -> None:
     """Tokenizer and tokens, once for all trainings."""
     with locked(locks / "corpus", wait=True):
-        reader = CorpusReader(
-            corpus,
-            plan.preset.tokenizer,
-            cache,
-            limit=plan.preset.training.max_documents,
-            process=current_process(),
-            progress=progress,
-        )
-        reader.tokens()
+        _reader(plan, corpus, cache, progress).tokens()
+
+
+def _reader(plan: Plan, corpus: CorpusFiles, cache: Path, progress: bool) -> CorpusReader:
+    return CorpusReader(
+        corpus,
+        plan.preset.tokenizer,
+        cache,
+        limit=plan.preset.training.max_documents,
+        process=current_process(),
+        progress=progress,
+    )
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,16 @@ class Training:
             )
         return folder
 
+    def _begun(self, start: Path) -> LinformerForMaskedLM:
+        """The line's model with the weights of the twin that fit, whose positions are tiled for longer texts."""
+        twin = LinformerForMaskedLM.from_pretrained(start)
+        model = new_model(config_for(self.curve.model, load_tokenizer(start)), GOES_ON + self.seed)
+        twin.resize_sequence_length(self.curve.length)
+        sizes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+        weights = {name: tensor for name, tensor in twin.state_dict().items() if sizes.get(name) == tensor.shape}
+        model.load_state_dict(weights, strict=False)
+        return model
+
     def run(self) -> tuple[Record, Any]:
         """Train; the record has the last values, and the curve is kept beside it."""
         start = self.start()
@@ -136,11 +154,10 @@ class Training:
         done = pretrain(
             self.corpus,
             replace(self.plan.preset.training, seed=self.seed if start is None else GOES_ON + self.seed),
-            config=self.curve.model,
+            config=self.curve.model if start is None else self._begun(start),
             tokenizer=self.plan.preset.tokenizer,
             output=folder,
             cache=self.place / CACHE,
-            start=start,
             restart=cleaned,
             progress=self.progress,
         )
@@ -148,7 +165,7 @@ class Training:
             "loss": done.validation_loss,
             "perplexity": done.perplexity,
             "unigram_loss": done.unigram_loss,
-            "bigram_loss": done.bigram_loss,
+            "bigram_loss": bigram_loss(self._data()),
             "parameters": done.model.num_parameters(),
             "tokens": done.tokens,
             "steps": done.steps,
@@ -156,6 +173,11 @@ class Training:
             "quarters": done.curve[-1]["quarters"],
         }
         return Record(name=NAME, metrics=metrics, settings=self._settings(), units=UNITS), done.curve
+
+    def _data(self) -> PretrainingData:
+        training = self.plan.preset.training
+        reader = _reader(self.plan, self.corpus, self.place / CACHE, self.progress)
+        return PretrainingData(reader.tokens(), reader.tokenizer, training, length=self.curve.length)
 
     def clean(self) -> None:
         """Remove the weights: the result is kept elsewhere."""

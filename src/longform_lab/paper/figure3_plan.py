@@ -8,7 +8,7 @@ from typing import Any
 from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.training.engine.settings import BUDGETS
-from longform.training.pretraining.model import full_attention_twin, with_attention
+from longform.training.pretraining.model import full_attention_twin
 from longform.training.pretraining.presets import Preset, load_preset
 from longform.training.pretraining.settings import PretrainingSettings
 
@@ -148,3 +148,19 @@ def _closer(model: Mapping[str, Any], name: str, n: int, k: int, window: int) ->
 def _shortened(model: Mapping[str, Any], n: int, k: int, **attention: Any) -> dict[str, Any]:
     """The model's fields with other attention than the preset's."""
     return {**with_attention(model, **attention), "projected_length": k, "max_position_embeddings": n}
+
+
+def with_attention(model: Mapping[str, Any], **attention: Any) -> dict[str, Any]:
+    """Fields of a LinformerConfig with other attention: options of it that are not given are as by default."""
+    dropped = (
+        "projection",
+        "projection_sharing",
+        "projection_init",
+        "freeze_projection",
+        "attention_window",
+        "memory_budget",
+        "projected_length",
+        "sink_tokens",
+        "short_convolution",
+    )
+    return {**{name: value for name, value in model.items() if name not in dropped}, **attention}

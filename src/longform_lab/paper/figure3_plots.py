@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.training.pretraining.masking import SAID
 from longform_lab.paper.figure3_plan import FIGURES, Plan
 from longform_lab.paper.parts import Finished
 from longform_lab.pictures import finish, picture
+
+SAID = {"unigram_loss": "predicting frequencies alone", "bigram_loss": "predicting from the token before"}
 
 COLOURS = (
     "black",

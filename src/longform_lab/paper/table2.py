@@ -15,8 +15,8 @@ from longform.runs.folder import open_run_folder
 from longform.runs.subject import corpus_key, model_identity
 from longform.training.engine.run_folder import RUN_FILE
 from longform.training.engine.settings import FinetuningSettings
-from longform.training.finetuning.labels import Examples
 from longform.training.finetuning.run import finetune
+from longform.training.labels import Examples
 from longform_lab.paper.parts import Finished, Part, work_through
 from longform_lab.paper.reproduce import refuse_process_groups
 from longform_lab.paper.table2_models import LENGTH, Variant, heal, variants, with_new_head

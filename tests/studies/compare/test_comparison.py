@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from longform.data.storage import locked
 from longform.errors import ConfigurationError, DataError, InputError, MissingDependencyError
-from longform.training.finetuning.labels import Examples
+from longform.training.labels import Examples
 from longform_lab.compare import run as module
 from longform_lab.compare.architectures import ARCHITECTURES, build
 from longform_lab.compare.learning import CHECKPOINT, Learner, LearningSettings

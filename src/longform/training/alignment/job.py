@@ -23,11 +23,10 @@ from longform.runs.digest import content_key
 from longform.runs.page import Block, Heading
 from longform.runs.subject import model_key
 from longform.training.alignment.model import AlignmentLoss, OpenedModel
-from longform.training.alignment.reading import PLAIN, Reader
 from longform.training.alignment.settings import DEFAULT_STEPS, AlignmentSettings
 from longform.training.alignment.sources import PairSource
-from longform.training.alignment.steps import AlignmentSteps, Found, Heldout, Step
-from longform.training.engine.measured_job import MeasuredJob
+from longform.training.alignment.steps import PLAIN, AlignmentSteps, Heldout, Reader, Step
+from longform.training.engine.job import Job
 from longform.training.engine.run_folder import RunFolder
 from longform.training.engine.students import Student
 from longform.training.engine.trained_card import scores_table, write_card
@@ -94,11 +93,8 @@ def document_limit(opened: OpenedModel, settings: AlignmentSettings) -> int:
     return checked_limit(encoder.limit, settings.max_length, name="the model")
 
 
-class AlignmentJob(MeasuredJob):
-    """A model, its pairs, its loss and how it is measured. ``keep``: short texts that keep their vectors, or None.
-
-    ``weights``: of the sources.
-    """
+class AlignmentJob(Job):
+    """A model, its pairs, its loss and how it is measured; ``weights``: of the sources."""
 
     kind, event, doing = "alignment", "evaluation", "aligning"
     metric = "ndcg"
@@ -109,7 +105,6 @@ class AlignmentJob(MeasuredJob):
         model: OpenedModel,
         sources: Sequence[PairSource],
         weights: Sequence[float],
-        keep: Sequence[str] | None,
         settings: AlignmentSettings,
         process: Any,
     ) -> None:
@@ -117,12 +112,13 @@ class AlignmentJob(MeasuredJob):
         encoder = model.trained.sides[PLAIN]
         self.opened = Student(model.encoder, encoder.tokenizer, model.origin)
         self.trained, self.before, self.sentences = model.trained, model.before, model.origin.sentences
-        self.data = content_key([source.key for source in sources], weights, keep)
+        self.data = content_key([source.key for source in sources], weights)
         self.start = model_key(self.trained)
-        reader = Reader(model.trained.sides, settings, document_limit(model, settings))
-        self.heldout = Heldout(sources, reader, keep, settings.seed, self._vectors_before)
+        limit = document_limit(model, settings)
+        reader = Reader(model.trained.sides, limit, settings.tokens_per_forward, settings.passage_tokens)
+        self.heldout = Heldout(sources, reader, settings.seed, self._vectors_before)
         self.source = AlignmentSteps(
-            sources, weights, reader, settings, keep, rank=process.reader, processes=process.readers
+            sources, weights, reader, settings, rank=process.process_index, processes=process.num_processes
         )
         self.loss = AlignmentLoss(
             self.trained,
@@ -131,8 +127,6 @@ class AlignmentJob(MeasuredJob):
             autocast=self.autocast,
         )
         self.adapter: LowRankAdapter | None = None
-        self.sums: dict[str, float] = {}
-        self.summed = 0
 
     def _vectors_before(self, texts: list[str]) -> np.ndarray:
         with torch.autocast(self.device.type, enabled=False):  # the encoder reads in its own dtype, as at the start
@@ -151,20 +145,12 @@ class AlignmentJob(MeasuredJob):
         self.loss.model = model
         kept = torch.from_numpy(self._vectors_before(step.short)).to(self.device)
         loss = self.loss(step, kept)
-        for name, value in {**self.loss.last, "tokens": step.reading.tokens}.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-        self.summed += 1
+        self.note(1.0, **self.loss.last, tokens=step.tokens)
         return share * loss
-
-    def means(self) -> dict[str, float]:
-        """Means over the steps since this was last asked: the parts of their loss, and their tokens."""
-        means = {name: value / max(self.summed, 1) for name, value in self.sums.items()}
-        self.sums, self.summed = {}, 0
-        return means
 
     @contextmanager
     def prepared(self) -> Generator[None]:
-        """See MeasuredJob; with a rank the adapter alone learns, which is part of the weights in the end."""
+        """See Job; with a rank the adapter alone learns, which is part of the weights in the end."""
         with self.learning():
             if self.settings.lora_rank is not None:
                 self.adapter = LowRankAdapter(self.opened.model, self.settings.lora_rank, seed=self.settings.seed)
@@ -175,20 +161,18 @@ class AlignmentJob(MeasuredJob):
                     self.adapter.merge()
                     self.opened.origin.round_token_weights()
 
-    @property
-    def is_measured(self) -> bool:
-        """Whether documents were held out."""
-        return bool(self.heldout.steps)
+    def measure_every(self, steps: int) -> int | None:
+        """See Job; None where no documents were held out."""
+        return super().measure_every(steps) if self.heldout.steps else None
 
-    def measure(self) -> Found:
+    def measure(self) -> dict[str, Any]:
         """Measurement of what is found of the documents that were held out."""
-        self.trained.eval()
         with self.autocast():
             return self.heldout.measure(lambda batch: self.trained(batch)["sentence_embedding"])
 
-    def budgets(self) -> tuple[float, ...]:
+    def budgets(self) -> Sequence[float]:
         """A number of steps where nothing was chosen."""
-        return () if self.settings.max_steps or self.settings.max_minutes else (DEFAULT_STEPS,)
+        return [] if self.settings.max_steps else [DEFAULT_STEPS]
 
     def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
         """Documents that were read."""
@@ -200,19 +184,20 @@ class AlignmentJob(MeasuredJob):
         if self.adapter is not None:
             origin = self.opened.origin
             self.adapter.save(folder, report=origin.conversion, **origin.pooling())
-        measured = [Found(*(row[name] for name in Found._fields)) for row in run.records.of("evaluation")]
+        measured = run.records.of("evaluation")
         end = run.records.last("end") or {}
         blocks: list[Block] = [
             "An encoder that has learned to find long documents by queries (longform align: contrastive, "
             f"{end['step']:,} steps of {end['documents']:,} documents in all)."
         ]
         if measured:
-            scores = {"before": measured[0].summary(), "after": measured[-1].summary()}
+            moments = {"before": measured[0], "after": measured[-1]}
+            scores = {when: {name: row[name] for name in ("ndcg", "short_cosine")} for when, row in moments.items()}
             blocks += [
                 Heading("Evaluation"),
-                f"On {measured[-1].documents:,} documents that were held out, with {measured[-1].queries:,} queries: "
-                "nDCG@10 among the documents of the same source, and the cosine between the vectors that short texts "
-                "have and had.",
+                f"On {measured[-1]['documents']:,} documents that were held out, with {measured[-1]['queries']:,} "
+                "queries: nDCG@10 among the documents of the same source, and the cosine between the vectors that "
+                "short texts have and had.",
                 scores_table(["nDCG@10", "short texts"], scores),
             ]
         write_card(folder, self.opened, "aligned", blocks)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save_model
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
@@ -23,13 +22,11 @@ from longform.inference.sentence_modules import load_sentence_transformer
 from longform.inference.weights import join_adapters, local_source, quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.files import read_json
-from longform.training.alignment.reading import DOCUMENT, PARTS, PLAIN, QUERY
-from longform.training.alignment.steps import Step
-from longform.training.engine.checkpoints import WEIGHTS
+from longform.training.alignment.steps import DOCUMENT, PARTS, PLAIN, QUERY, Step
 
 
 class SentenceModel(nn.Module):
-    """A sentence-transformers model, trained by our Trainer. ``encoder``: the same weights, as Longform runs them.
+    """A sentence-transformers model, as it is trained. ``encoder``: the same weights, as Longform runs them.
 
     ``sides``: the encoder with the prompts for queries, for documents, and with its default one.
     """
@@ -38,11 +35,6 @@ class SentenceModel(nn.Module):
         super().__init__()
         self.sentences = sentences
         self.sides = {QUERY: encoder.for_queries(), DOCUMENT: encoder.for_documents(), PLAIN: encoder}
-
-    @property
-    def config(self) -> Any:
-        """The encoder's."""
-        return self.sides[PLAIN].model.config
 
     def forward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         """Vectors (B, F) of a batch of one ``side``, or those of its ``parts``, not normalised."""
@@ -60,11 +52,6 @@ class SentenceModel(nn.Module):
             above = None if layers is None else tuple(layer[here] for layer in layers)
             vectors.append(encoder.pool(states[here], tokens, above, prompted=start == 0))
         return {"sentence_embedding": torch.cat(vectors)}
-
-    def save_pretrained(self, folder: str | Path, **_: Any) -> None:
-        """The weights of a checkpoint."""
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        save_model(self, str(Path(folder, WEIGHTS)))
 
 
 @dataclass(frozen=True)
@@ -184,7 +171,7 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
 
     def forward(self, step: Step, kept: Tensor) -> Tensor:
         """The loss of a step, a scalar, whose backward() reads all again; ``kept`` (S, F): what short texts keep."""
-        batches: Any = step.reading.batches
+        batches: Any = step.batches
         return self.forward_cached(batches, (step, kept))  # ty: ignore[invalid-argument-type]
 
     def embed_minibatch(self, *args: Any, **options: Any) -> tuple[Tensor, Any]:
@@ -198,9 +185,10 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
         vectors = [batch for column in reps for batch in column]
         device = vectors[0].device
         with torch.autocast(device.type, enabled=False):
-            queries, given, short = step.parted(vectors)
-            answers, excluded = step.answers.to(device), step.excluded.to(device)
-            loss = ranking = ranking_loss(queries, given, answers, excluded, self.temperature)
+            queries, passages, short = step.parted(vectors)
+            answers = (step.answers[:, None] == step.owners).to(device)
+            excluded = step.excluded[:, step.owners].to(device)
+            loss = ranking = ranking_loss(queries, passages, answers, excluded, self.temperature)
             self.last = {"ranking": float(ranking.detach())}
             if len(step.short):
                 moved = (1 - cosine_similarity(short, kept, dim=-1)).mean()

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.batching import CHARACTERS_A_TOKEN
-from longform.data.text import text_of
-from longform.data.token_store import corpus_of
 from longform.errors import ConfigurationError, require
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform.training.alignment.sources import open_source
-from longform.training.engine.processes import Processes, current_process
+from longform.training.engine.processes import current_process
 from longform.training.engine.run_folder import place_of_run
 from longform.training.engine.trainer import carry_out
 
@@ -69,8 +67,6 @@ def align(
     sources: Any,
     settings: AlignmentSettings | None = None,
     *,
-    keep: Any = None,
-    text_field: str = "text",
     output: str | Path | None = None,
     restart: bool = False,
     progress: bool = True,
@@ -80,8 +76,7 @@ def align(
 
     ``model``: a sentence-transformers folder or hub name, a Longform or not, a ConversionResult, or a
     SentenceTransformer, of which a copy is trained. ``sources``: an AlignmentSource or several; or pairs: a file, rows
-    or a table with the fields "query" and "document", or columns in a tuple (queries, documents). ``keep``: short texts
-    that are to keep their vectors, in a file or in memory (field ``text_field``); default: sentences of the documents.
+    or a table with the fields "query" and "document", or columns in a tuple (queries, documents).
     ``output``: folder for checkpoints, records and the finished model; called again with it, an interrupted run goes on
     from its newest checkpoint, to the same weights (``restart``: anew). ``options``: fields of the settings by name.
 
@@ -90,20 +85,19 @@ def align(
     """
     began = time.perf_counter()
     settings = replace(settings or AlignmentSettings(), **options)
-    process = Processes(current_process(settings.device))
+    process = current_process(settings.device)
     require("sentence_transformers", extra="embed")
     from longform.training.alignment.job import AlignmentJob, document_limit
     from longform.training.alignment.model import open_sentence_model
 
     chosen = _sources(sources)
     named = [getattr(each, name) for each in chosen for name in ("pairs", "queries", "documents", "texts")]
-    with place_of_run(output, (model, keep, *named), process) as folder:
+    with place_of_run(output, (model, *named), process) as folder:
         opened = open_sentence_model(model, process.device)
         how: Any = {"heldout": settings.heldout_documents, "seed": settings.seed}
         characters = CHARACTERS_A_TOKEN * document_limit(opened, settings)
         pairs = [open_source(each, characters=characters, **how) for each in chosen]
-        short = None if keep is None else list(map(text_of, corpus_of(keep, text_field)))
-        job = AlignmentJob(opened, pairs, [each.weight for each in chosen], short, settings, process)
+        job = AlignmentJob(opened, pairs, [each.weight for each in chosen], settings, process)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
     measured, end = run.records.of("evaluation"), run.records.last("end") or {}
     return AlignmentResult(

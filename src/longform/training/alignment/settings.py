@@ -73,9 +73,8 @@ class AlignmentSettings(TrainingSettings):
 
     Args:
         max_length: tokens that are read of a document, special ones included; default: all that the model takes.
-        passage_tokens: tokens of a passage, where a query is to find the passages of its document, pooled from the
-            reading of the whole, in place of the one vector of the whole. The answer is the passage that a made query
-            was taken from, else the nearest one of the document. Default: one vector a document.
+        passage_tokens: tokens of a passage, where a query is to find the nearest passage of its document, pooled from
+            the reading of the whole, in place of the one vector of the whole. Default: one vector a document.
         documents_per_step: documents of one optimiser step, of each process: a query's other documents are what it must
             tell its own from.
         queries_per_document: queries of a document in one step at most.
@@ -84,7 +83,7 @@ class AlignmentSettings(TrainingSettings):
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, 200 steps.
         temperature: cosines are divided by it.
         keep_weight: weight of 1 - cosine between the vectors that short texts have and had; 0: they may go anywhere.
-        keep_texts: short texts of one step for that: sentences of its documents, or texts that are given.
+        keep_texts: short texts of one step for that: sentences of its documents.
         train_word_embeddings: whether word vectors move too.
         lora_rank: rank of an adapter (LoRA) on the linear layers that learns in place of the weights; default: they do.
         dropout: probability (0 to 1) while training.

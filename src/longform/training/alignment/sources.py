@@ -20,11 +20,10 @@ LONGEST_TITLE = 200  # characters
 
 
 class MadePair(NamedTuple):
-    """A query, and the document that it asks for; ``at``: the character where it stood in it, if at one place."""
+    """A query, and the document that it asks for."""
 
     query: str
     document: str
-    at: int | None = None
 
 
 def made_pair(kind: str, text: str, title: str | None, draw: random.Random) -> MadePair | None:
@@ -70,7 +69,7 @@ def _halves(text: str, title: str | None, draw: random.Random) -> MadePair | Non
 def _without(text: str, start: int, stop: int) -> MadePair | None:
     before, after = text[:start].strip(), text[stop:].strip()
     rest = f"{before} {after}".strip()
-    return MadePair(text[start:stop].strip(), rest, min(len(before), len(rest) - 1)) if rest else None
+    return MadePair(text[start:stop].strip(), rest) if rest else None
 
 
 def _words(text: str, span: tuple[int, int]) -> int:
@@ -89,16 +88,12 @@ HELDOUT = 5  # of so many documents at most one is held out
 
 
 class Example(NamedTuple):
-    """A document of a source, queries that ask for it, and for each the places of all documents that answer it.
-
-    ``at``: the character at which the queries were taken from the document, where that is known.
-    """
+    """A document of a source, queries that ask for it, and for each the places of all documents that answer it."""
 
     place: int
     document: str
     queries: list[str]
     answers: list[set[int]]
-    at: int | None = None
 
 
 class PairSource(ABC):
@@ -188,7 +183,7 @@ class MadePairs(PairSource):
         """See PairSource; one query, and the document without it."""
         pair = self._made(place, draw)
         assert pair is not None, "what can be made of a text does not depend on what is drawn"
-        return Example(place, pair.document, [pair.query], [{place}], pair.at)
+        return Example(place, pair.document, [pair.query], [{place}])
 
 
 def open_source(source: AlignmentSource, *, characters: int | None, heldout: int, seed: int) -> PairSource:

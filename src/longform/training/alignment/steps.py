@@ -1,38 +1,49 @@
 """Steps of an alignment by their number: documents of one source with queries, and short texts, as batches of tokens.
 
-Axes: Q queries, D documents, P what answers a query (a document, or its passages), S short texts, F features.
+Axes: Q queries, D documents, P their passages (one of each, where it has one vector), S short texts, F features.
 """
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from longform.data.batching import TokenizedText, batches_of, tokenize
 from longform.data.spans import sentence_spans
+from longform.data.special_tokens import content_ids, special_tokens
 from longform.evaluation.embeddings import cosines
 from longform.evaluation.retrieval import retrieval_scores
-from longform.training.alignment.reading import DOCUMENT, PLAIN, QUERY, Reader, Reading
+from longform.inference.encoders import Encoder
 from longform.training.alignment.settings import AlignmentSettings
 from longform.training.alignment.sources import Example, PairSource
 
 SHORT = (20, 300)  # characters of a sentence that is to keep its vector
+QUERY, DOCUMENT, PLAIN = "query", "document", "plain"  # what stands before a text: the prompt of its side
+PARTS = "parts"  # of a batch: row and tokens from-to of each vector, where it is not one a row
+
+
+# Tokens of a text, and from-to of those that each of its vectors is made of; nothing: one vector of all.
+Tokens = tuple[TokenizedText, list[tuple[int, int]]]
 
 
 class Step(NamedTuple):
-    """``reading`` of queries, documents and short texts. ``answers`` bool (Q, P): one of these is the answer, the
-    nearest; ``excluded`` bool (Q, P): these are neither right nor wrong. ``starts`` (D): where each document's begin.
-    ``short``: the S texts that are to keep their vectors.
+    """``batches``: keyword arguments of the encoder, the ``side``, and perhaps ``parts``. ``order`` (Q + P + S): where
+    the vector of each query, passage and short text stands among those of all batches. ``owners`` long (P): the
+    document of each passage. ``answers`` long (Q): the document of each query; ``excluded`` bool (Q, D): these are
+    neither right nor wrong. ``short``: the S texts that are to keep their vectors. ``tokens``: without padding.
     """
 
-    reading: Reading
+    batches: list[dict[str, Any]]
+    order: Tensor
+    owners: Tensor
     answers: Tensor
     excluded: Tensor
-    starts: list[int]
     short: list[str]
+    tokens: int
 
     @property
     def weight(self) -> float:
@@ -40,13 +51,93 @@ class Step(NamedTuple):
         return len(self.answers)
 
     def parted(self, vectors: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """The vectors of queries (Q, F), answers (P, F) and short texts (S, F), from those of each batch."""
-        queries, answers, short = self.reading.vectors(vectors).split([*self.answers.shape, len(self.short)])
-        return queries, answers, short
+        """The vectors of queries (Q, F), passages (P, F) and short texts (S, F), from those of each batch."""
+        every = torch.cat(list(vectors)).float()
+        sizes = [len(self.answers), len(self.owners), len(self.short)]
+        queries, passages, short = every[self.order.to(every.device)].split(sizes)
+        return queries, passages, short
+
+
+class Reader:
+    """Texts as batches of tokens; ``sides``: the encoder with the prompt of each side, ``limit``: tokens of a text.
+
+    ``passage_tokens``: of each passage of a document, pooled from the reading of the whole; None: it is one.
+    """
+
+    def __init__(
+        self, sides: dict[str, Encoder], limit: int, tokens_per_forward: int, passage_tokens: int | None = None
+    ) -> None:
+        self.sides, self.limit, self.tokens_per_forward = sides, limit, tokens_per_forward
+        self.passage_tokens = passage_tokens
+
+    def step(self, examples: Sequence[Example], short: Sequence[str]) -> Step:
+        """One step of documents with queries, and short texts."""
+        queries = [query for example in examples for query in example.queries]
+        asking = torch.tensor([len(example.queries) for example in examples])
+        answers = torch.arange(len(examples)).repeat_interleave(asking)
+        documents = [self._passages(example.document) for example in examples]
+        counts = torch.tensor([max(1, len(parts)) for _, parts in documents])
+        sides: dict[str, list[Tokens]] = {
+            QUERY: [(self._tokens(query, QUERY), []) for query in queries],
+            DOCUMENT: documents,
+            PLAIN: [(self._tokens(text, PLAIN), []) for text in short],
+        }
+        batches: list[dict[str, Any]] = []
+        places: list[int] = []
+        for side, texts in sides.items():
+            batches += self._batches(side, texts, places)
+        return Step(
+            batches,
+            torch.tensor(places).argsort(),
+            torch.arange(len(examples)).repeat_interleave(counts),
+            answers,
+            _excluded(examples),
+            list(short),
+            sum(len(text.input_ids) for texts in sides.values() for text, _ in texts),
+        )
+
+    def _batches(self, side: str, texts: Sequence[Tokens], places: list[int]) -> Iterator[dict[str, Any]]:
+        """Batches of one side, to which the ``places`` of their vectors among all texts' are added."""
+        encoder = self.sides[side]
+        firsts = list(accumulate((max(1, len(parts)) for _, parts in texts), initial=len(places)))
+        for batch in batches_of([text for text, _ in texts], encoder.tokenizer, self.tokens_per_forward):
+            for index in batch.indices:
+                places += range(firsts[index], firsts[index + 1])
+            parts = [(row, *part) for row, index in enumerate(batch.indices) for part in texts[index][1]]
+            inputs = {**batch.model_inputs(encoder.model.device), "side": side}
+            yield {**inputs, PARTS: parts} if parts else inputs
+
+    def _tokens(self, text: str, side: str) -> TokenizedText:
+        encoder = self.sides[side]
+        return tokenize([encoder.prompt + text], encoder.tokenizer, max_length=self.limit)[0]
+
+    def _passages(self, text: str) -> Tokens:
+        """Runs of tokens of the whole reading of a document, special tokens and a prompt in those at its ends."""
+        encoder, size = self.sides[DOCUMENT], self.passage_tokens
+        if size is None:
+            return self._tokens(text, DOCUMENT), []
+        special = special_tokens(encoder.tokenizer)
+        prompt, ids = content_ids(encoder.tokenizer, [encoder.prompt, text])
+        ids = ids[: self.limit - special.total - len(prompt)]
+        lead = len(special.prefix) + len(prompt)
+        starts = [0, *range(lead + size, lead + len(ids), size)]
+        ends = [*starts[1:], lead + len(ids) + len(special.suffix)]
+        return TokenizedText(special.around([*prompt, *ids])), list(zip(starts, ends, strict=True))
+
+
+def _excluded(examples: Sequence[Example]) -> Tensor:
+    """Bool (Q, D): other documents that answer a query too, or hold it word for word."""
+    rows = []
+    for number, example in enumerate(examples):
+        for query, places in zip(example.queries, example.answers, strict=True):
+            found = [other.place in places or query in other.document for other in examples]
+            found[number] = False
+            rows.append(found)
+    return torch.tensor(rows)
 
 
 class AlignmentSteps:
-    """Each step's documents are of one source; sources take turns by ``weights``. ``keep``: short texts, or None."""
+    """Each step's documents are of one source; sources take turns by ``weights``."""
 
     def __init__(
         self,
@@ -54,13 +145,12 @@ class AlignmentSteps:
         weights: Sequence[float],
         reader: Reader,
         settings: AlignmentSettings,
-        keep: Sequence[str] | None,
         *,
         rank: int,
         processes: int,
     ) -> None:
         self.sources, self.weights, self.reader, self.settings = sources, weights, reader, settings
-        self.keep, self.rank, self.processes = keep, rank, processes
+        self.rank, self.processes = rank, processes
 
     def steps(self, start: int = 0) -> Iterator[list[Step]]:
         """From step ``start`` on, without end."""
@@ -94,15 +184,8 @@ class AlignmentSteps:
         chosen = [
             self.sources[source].example(place, draw, most=most) for place in order[batch * size : (batch + 1) * size]
         ]
-        short = self._short(chosen, draw) if self.settings.keep_weight else []
-        return make_step(chosen, short, self.reader)
-
-    def _short(self, examples: Sequence[Example], draw: random.Random) -> list[str]:
-        """Given texts, or sentences of the documents."""
-        wanted = self.settings.keep_texts
-        if self.keep is not None:
-            return draw.sample(self.keep, min(wanted, len(self.keep)))
-        return sentences_of([example.document for example in examples], wanted, draw)
+        documents = [example.document for example in chosen] if self.settings.keep_weight else []
+        return self.reader.step(chosen, sentences_of(documents, self.settings.keep_texts, draw))
 
 
 def sentences_of(documents: Sequence[str], most: int, draw: random.Random) -> list[str]:
@@ -115,65 +198,18 @@ def sentences_of(documents: Sequence[str], most: int, draw: random.Random) -> li
     return found[:most]
 
 
-def make_step(examples: Sequence[Example], short: Sequence[str], reader: Reader) -> Step:
-    """One step of these examples. A document that holds a query word for word is no wrong answer to it either."""
-    asked = [
-        (number, query, answers)
-        for number, example in enumerate(examples)
-        for query, answers in zip(example.queries, example.answers, strict=True)
-    ]
-    texts = [(QUERY, query) for _, query, _ in asked]
-    texts += [(DOCUMENT, example.document) for example in examples]
-    reading = reader.read([*texts, *((PLAIN, text) for text in short)])
-    counts = reading.counts[len(asked) : len(texts)]
-    starts = [sum(counts[:number]) for number in range(len(counts))]
-    answers = torch.zeros(len(asked), sum(counts), dtype=torch.bool)
-    excluded = answers.clone()
-    for row, (own, query, places) in enumerate(asked):
-        for number, example in enumerate(examples):
-            here = slice(starts[number], starts[number] + counts[number])
-            if number == own:
-                answers[row, _answer(example, here, reader)] = True
-            elif example.place in places or query in example.document:
-                excluded[row, here] = True
-    return Step(reading, answers, excluded, starts, list(short))
-
-
-def _answer(example: Example, here: slice, reader: Reader) -> slice | int:
-    """Places of a document, which has ``here``, that may be the answer: all, or the passage that is known."""
-    if example.at is None or reader.settings.passage_tokens is None:
-        return here
-    return min(here.stop - 1, here.start + reader.passage_of(example.document, example.at))
-
-
 SHORT_TEXTS = 64
 
 
-class Found(NamedTuple):
-    """``ndcg``: mean over queries of nDCG@10 among the documents of their source that were held out. ``short_cosine``:
-    mean cosine between the vectors of short texts now and before the training. ``queries``, ``documents``: how many.
-    """
-
-    ndcg: float
-    short_cosine: float
-    queries: int
-    documents: int
-
-    def summary(self) -> dict[str, float]:
-        """The two scores."""
-        return {"ndcg": self.ndcg, "short_cosine": self.short_cosine}
-
-
 class Heldout:
-    """Held-out documents of each source with all their queries, and short texts. ``keep``: such texts, or None for
-    sentences of the documents; ``before``: what gave them vectors before the training, (S, F).
+    """Held-out documents of each source with all their queries, and sentences of them; ``before``: what gave these
+    vectors before the training, (S, F).
     """
 
     def __init__(
         self,
         sources: Sequence[PairSource],
         reader: Reader,
-        keep: Sequence[str] | None,
         seed: int,
         before: Callable[[list[str]], np.ndarray],
     ) -> None:
@@ -182,27 +218,34 @@ class Heldout:
             [source.example(place, draw, most=None) for place in source.heldout] for source in sources if source.heldout
         ]
         documents = [example.document for examples in every for example in examples]
-        short = sentences_of(documents, SHORT_TEXTS, draw) if keep is None else list(keep)[:SHORT_TEXTS]
+        short = sentences_of(documents, SHORT_TEXTS, draw)
         self.steps: list[Step] = [
-            make_step(examples, short if number == 0 else [], reader) for number, examples in enumerate(every)
+            reader.step(examples, short if number == 0 else []) for number, examples in enumerate(every)
         ]
         self.before = before(short) if short and self.steps else None
 
-    def measure(self, read: Callable[[dict[str, Any]], Tensor]) -> Found:
-        """``read``: vectors (B, F) of a batch."""
+    def measure(self, read: Callable[[dict[str, Any]], Tensor]) -> dict[str, Any]:
+        """A measurement; ``read``: vectors (B, F) of a batch.
+
+        ``ndcg``: mean over queries of nDCG@10 among the documents of their source that were held out. ``short_cosine``:
+        mean cosine between the vectors of short texts now and before the training. ``queries``, ``documents``: how
+        many.
+        """
         scores: list[tuple[float, int]] = []
         cosine = 1.0
         for step in self.steps:
             with torch.no_grad():
-                vectors = [read(dict(batch)) for batch in step.reading.batches]
+                vectors = [read(dict(batch)) for batch in step.batches]
             queries, given, short = (part.cpu().numpy() for part in step.parted(vectors))
-            counts = (step.answers | step.excluded).numpy()
-            per_document = np.maximum.reduceat(counts, step.starts, axis=1)
-            relevant = [set(np.flatnonzero(row).tolist()) for row in per_document]
-            found = retrieval_scores(queries, given, relevant, starts=np.array(step.starts))
+            right = step.excluded.clone()
+            right[torch.arange(len(right)), step.answers] = True
+            relevant = [set(row.nonzero()[:, 0].tolist()) for row in right]
+            starts = torch.searchsorted(step.owners, torch.arange(right.shape[1])).numpy()
+            found = retrieval_scores(queries, given, relevant, starts=starts)
             scores.append((found.ndcg, len(queries)))
             if len(short) and self.before is not None:
                 cosine = float(cosines(short, self.before).mean())
         asked = sum(count for _, count in scores)
         ndcg = sum(score * count for score, count in scores) / asked
-        return Found(ndcg, cosine, asked, sum(len(step.starts) for step in self.steps))
+        documents = sum(step.excluded.shape[1] for step in self.steps)
+        return {"ndcg": ndcg, "short_cosine": cosine, "queries": asked, "documents": documents}

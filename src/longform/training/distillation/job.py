@@ -1,38 +1,36 @@
 """A distillation: student, teacher and text, the loss, and their agreement on documents that are kept apart.
 
-Axes: B batch, n tokens, D hidden, m masked tokens, V vocabulary.
+Axes: B batch, n tokens, D hidden, L layers.
 """
 
-import contextlib
 import copy
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity, kl_div, log_softmax
-from torch.optim import Optimizer
+from torch.nn.functional import cosine_similarity
+from torch.optim import AdamW, Muon, Optimizer
 from transformers import PreTrainedModel
 
-from longform.data.batching import group_by_length
 from longform.data.special_tokens import special_tokens
 from longform.data.text import Document
 from longform.data.token_store import CorpusFiles
-from longform.distributed.pooling import pooled_texts
-from longform.distributed.token_losses import over_parts, own_places, own_tokens
 from longform.errors import ConfigurationError, DataError
+from longform.functional.pooling import pooled
 from longform.inference.loading import position_limit
 from longform.layers.attention import LinformerAttention
+from longform.layers.parameter_groups import multipliers, parameter_groups
 from longform.runs.digest import content_key
 from longform.runs.page import Heading
 from longform.runs.subject import corpus_key, model_key
-from longform.training.distillation.crops import Crops, CropSource, stack, text_of
-from longform.training.distillation.teacher import Encoded, EncoderTap, Teacher
-from longform.training.engine.measured_job import MeasuredJob
-from longform.training.engine.optimizers import muon_adamw
+from longform.training.distillation.crops import Crops, CropSource, stacks, text_of
+from longform.training.distillation.teacher import Teacher, layer_states
+from longform.training.engine.job import Job
 from longform.training.engine.run_folder import RunFolder
-from longform.training.engine.settings import BUDGETS, DEFAULT_TOKENS, DistillationSettings, fitted
+from longform.training.engine.settings import DEFAULT_TOKENS, DistillationSettings, fitted
 from longform.training.engine.students import Student
 from longform.training.engine.trained_card import scores_table, short_name, write_card
 from longform.training.engine.trainer import check_start
@@ -67,14 +65,6 @@ class Agreement(NamedTuple):
         return {"cosine": self.cosine, "layer_error": sum(self.layer_errors) / len(self.layer_errors)}
 
 
-class Said(NamedTuple):
-    """Outputs of student and teacher for the tokens that are here, whose bool ``mask`` is (B, n), or None."""
-
-    student: Encoded
-    teacher: Encoded
-    mask: Tensor | None
-
-
 def squared_parts(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
     """Squared error and squared size of the teacher's states (B, n, D) over valid tokens, mask bool (B, n): (2,)."""
     error = student - teacher
@@ -84,7 +74,25 @@ def squared_parts(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tens
     return torch.stack([norm(x, dtype=torch.float32).square() for x in (error, teacher)])
 
 
-class DistillationJob(MeasuredJob):
+class Compared(NamedTuple):
+    """Hidden states of student and teacher after each layer, L x (B, n, D); ``mask`` bool (B, n) or None."""
+
+    student: tuple[Tensor, ...]
+    teacher: tuple[Tensor, ...]
+    mask: Tensor | None
+
+    def layer_parts(self) -> Tensor:
+        """``squared_parts`` of each layer: (L, 2)."""
+        layers = zip(self.student, self.teacher, strict=True)
+        return torch.stack([squared_parts(own, target, self.mask) for own, target in layers])
+
+    def cosine(self) -> Tensor:
+        """Cosine of the mean-pooled last states, float32 (B)."""
+        own, target = (pooled(states[-1].float(), self.mask, kind="mean") for states in (self.student, self.teacher))
+        return cosine_similarity(own, target, dim=-1)
+
+
+class DistillationJob(Job):
     """Student, teacher and text of one run, and what the student's loss is."""
 
     kind, event, doing = "distillation", "agreement", "distilling"
@@ -103,9 +111,7 @@ class DistillationJob(MeasuredJob):
         super().__init__(settings, process)
         self.opened, tokenizer = opened, opened.tokenizer
         self.original_name = str(taught.config._name_or_path or "")
-        self.with_logits = settings.logits_weight > 0 and _predicts(opened.model) and _predicts(taught)
-        both = opened.model, taught
-        self.trained, original = both if self.with_logits else map(_encoder, both)
+        self.trained, original = _encoder(opened.model), _encoder(taught)
         _check_pair(self.trained, original, settings)
         check_start(original, "the teacher")
         self.taught, self.texts = model_key(original), _texts_key(documents)
@@ -115,7 +121,6 @@ class DistillationJob(MeasuredJob):
             self.special,
             limit=settings.teacher_length or position_limit(original.config),
             pad_id=tokenizer.pad_token_id or 0,
-            with_logits=self.with_logits,
         )
         self.source = CropSource(
             documents,
@@ -123,10 +128,8 @@ class DistillationJob(MeasuredJob):
             self.special,
             settings,
             heldout=0 if heldout is not None else settings.heldout_documents,
-            rank=process.reader,
-            processes=process.readers,
-            mask_id=tokenizer.mask_token_id if self.with_logits else None,
-            few_parts=self.device.type == "cuda",  # it takes longer to begin a short part than to read some padding
+            rank=process.process_index,
+            processes=process.num_processes,
         )
         if heldout is None:
             self.heldout = self.source.heldout_crops()
@@ -134,9 +137,7 @@ class DistillationJob(MeasuredJob):
             self.heldout = self.source.whole_crops(list(map(text_of, heldout)))
         if not self.heldout:
             raise DataError("no text to measure on: the held-out documents are empty")
-        self.sums: dict[str, Tensor] = {}
-        self.summed = 0.0
-        opened.model.float().to(process.weights_device)
+        opened.model.float().to(self.device)
 
     @property
     def learning_rate(self) -> float:
@@ -144,87 +145,43 @@ class DistillationJob(MeasuredJob):
         windowed = getattr(self.trained.config, "attention_window", None) is not None
         return self.settings.learning_rate or (WINDOWED_RATE if windowed else MEMORY_RATE)
 
-    def make_optimizer(self, model: nn.Module) -> Optimizer:
-        """The chosen optimizer of ``model``'s trained parameters."""
+    def make_optimizers(self, model: nn.Module) -> list[Optimizer]:
+        """See Job; by default Muon is beside it."""
         if self.settings.optimizer == "muon":
             return muon_adamw(model, lr=self.learning_rate, weight_decay=self.settings.weight_decay)
-        return super().make_optimizer(model)
+        return super().make_optimizers(model)
 
     def subject(self) -> dict[str, Any]:
         """Student, teacher, and the texts to measure on and to learn from."""
         data = content_key(self.heldout)
         return {"model": model_key(self.trained), "teacher": self.taught, "data": data, "texts": self.texts}
 
-    @contextlib.contextmanager
-    def prepared(self) -> Generator[None]:
-        """See MeasuredJob."""
-        with self.learning():
-            self.tap = EncoderTap(self.trained, with_logits=self.with_logits)
-            try:
-                yield
-            finally:
-                self.tap.remove()
+    def prepared(self) -> AbstractContextManager[None]:
+        """See Job."""
+        return self.learning()
 
-    def _ask(self, model: nn.Module, crops: Crops) -> Said:
-        """Outputs of ``model`` (the student, perhaps wrapped) and teacher; of texts shared out, for the part here."""
+    def _ask(self, model: nn.Module, crops: Crops) -> Compared:
+        """States of ``model`` (the student, perhaps wrapped) and of the teacher."""
         ids = crops.input_ids.to(self.device)
         mask = None if crops.attention_mask is None else crops.attention_mask.to(self.device)
-        chosen = None
-        if self.with_logits:
-            chosen = (torch.zeros(1, dtype=torch.long) if crops.masked is None else crops.masked).to(self.device)
-        target = self.teacher.read(ids, mask, crops.lengths, chosen)
-        self.tap.positions = chosen
-        own = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-        logits = target.logits
-        if logits is not None and chosen is not None:
-            logits = logits[own_places(self.trained, chosen).which]
-        states = tuple(own_tokens(self.trained, layer) for layer in target.states)
-        own_mask = None if crops.mask is None else own_tokens(self.trained, crops.mask.to(self.device))
-        return Said(own, Encoded(states, logits), own_mask)
-
-    def _layer_parts(self, said: Said) -> Tensor:
-        """``squared_parts`` of each layer, of whole texts: (L, 2)."""
-        layers = zip(said.student.states, said.teacher.states, strict=True)
-        return over_parts(self.trained, torch.stack([squared_parts(*pair, said.mask) for pair in layers]))
-
-    def _cosine(self, said: Said) -> Tensor:
-        """Cosine of the mean-pooled last states of whole texts, float32 (B)."""
-        last = (encoded.states[-1].float() for encoded in (said.student, said.teacher))
-        return cosine_similarity(*(pooled_texts(self.trained, x, said.mask, kind="mean") for x in last), dim=-1)
-
-    def _divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
-        """KL(teacher || student) in nats, mean over the tokens of whole texts, from logits (m, V)."""
-        own, target = (log_softmax(x.float(), -1) for x in (student, teacher))
-        own_count = torch.tensor(float(len(own)), device=own.device)
-        total = kl_div(own, target, reduction="sum", log_target=True)
-        total, count = over_parts(self.trained, torch.stack([total, own_count])).unbind()
-        return total / count
+        teacher = self.teacher.read(ids, mask, crops.lengths)
+        return Compared(layer_states(model, ids, mask), teacher, None if mask is None else mask.bool())
 
     def steps(self, start: int = 0) -> Iterator[list[Crops]]:
         """See Job."""
         return self.source.steps(start)
 
     def part_loss(self, model: nn.Module, crops: Crops, share: float) -> Tensor:
-        """The weighted loss of one part of a step, which holds ``share`` of its tokens."""
-        said = self._ask(model, crops)
-        chosen, losses = self.settings, {}
-        if chosen.hidden_weight:
-            error, size = self._layer_parts(said).unbind(dim=1)
-            losses["hidden"] = (error / size.clamp_min(1e-12)).mean()
-        if chosen.pooled_weight:
-            losses["pooled"] = 1 - self._cosine(said).mean()
-        if said.student.logits is not None and said.teacher.logits is not None:
-            losses["logits"] = self._divergence(said.student.logits, said.teacher.logits)
-        for name, loss in losses.items():
-            self.sums[name] = self.sums.get(name, 0) + loss.detach() * share
-        self.summed += share
-        return share * sum(getattr(chosen, f"{name}_weight") * loss for name, loss in losses.items())
+        """The loss of one part of a step, which holds ``share`` of its tokens."""
+        found = self._ask(model, crops)
+        error, size = found.layer_parts().unbind(dim=1)
+        hidden, cosine = (error / size.clamp_min(1e-12)).mean(), 1 - found.cosine().mean()
+        self.note(share, hidden=hidden.detach(), pooled=cosine.detach())
+        return share * (hidden + cosine)
 
     def means(self) -> dict[str, float]:
-        """The parts of the loss since this was last asked, and the tokens trained on so far."""
-        means = {name: float(value) / max(self.summed, 1e-9) for name, value in self.sums.items()}
-        self.sums, self.summed = {}, 0.0
-        return {**means, "tokens": self.source.tokens}
+        """See Job; and the tokens trained on so far."""
+        return {**super().means(), "tokens": self.source.tokens}
 
     def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
         """Tokens that were read, and what is worse than before; a run that lacked only its end has read nothing now."""
@@ -248,32 +205,61 @@ class DistillationJob(MeasuredJob):
         ]
         write_card(folder, self.opened, "healed", blocks)
 
-    def budgets(self) -> tuple[float, ...]:
+    def budgets(self) -> Sequence[float]:
         """Steps for the tokens that were chosen, or for a number of them where nothing was."""
-        chosen = self.settings
-        tokens = chosen.max_tokens
-        if all(getattr(chosen, name) is None for name in BUDGETS):
+        tokens = self.settings.max_tokens
+        if tokens is None and self.settings.max_steps is None:
             tokens = DEFAULT_TOKENS
-        return () if tokens is None else (tokens / (self.source.step_tokens * self.process.readers),)
+        return [] if tokens is None else [tokens / (self.source.step_tokens * self.process.num_processes)]
 
     @torch.no_grad()
-    def measure(self) -> Agreement:
-        """Agreement on the held-out documents, in evaluation mode."""
-        self.trained.eval()
+    def measure(self) -> dict[str, Any]:
+        """Agreement on the held-out documents."""
         pad_id = self.opened.tokenizer.pad_token_id or 0
-        groups = group_by_length([len(crop) for crop in self.heldout], self.settings.tokens_per_forward)
         errors, cosine, tokens = 0.0, 0.0, 0
-        for places in groups:
-            crops = stack([self.heldout[place] for place in places], pad_id)
+        for crops in stacks(self.heldout, pad_id, self.settings.tokens_per_forward):
             with self.autocast():
-                said = self._ask(self.trained, crops)
-                errors = errors + self._layer_parts(said).double().cpu()
-                cosine += float(self._cosine(said).sum())
+                found = self._ask(self.trained, crops)
+                errors = errors + found.layer_parts().double().cpu()
+                cosine += float(found.cosine().sum())
             tokens += crops.tokens
         assert isinstance(errors, Tensor), "no batches"
-        return Agreement(
-            cosine / len(self.heldout), tuple((errors[:, 0] / errors[:, 1]).tolist()), len(self.heldout), tokens
-        )
+        layers = tuple((errors[:, 0] / errors[:, 1]).tolist())
+        return Agreement(cosine / len(self.heldout), layers, len(self.heldout), tokens)._asdict()
+
+    def summary(self, measured: dict[str, Any]) -> dict[str, float]:
+        """See Job."""
+        return Agreement.of(measured).summary()
+
+
+# Tables and last layers: one row for each word, distance or label.
+NOT_MUON = ("embeddings", "relative_attention_bias", "decoder", "out_proj")
+
+
+def muon_adamw(model: nn.Module, *, lr: float, weight_decay: float) -> list[Optimizer]:
+    """Muon for the trained matrices inside the layers, AdamW for vectors, tables, kernels and last layers.
+
+    Muon (Jordan et al. 2024) takes the direction of a matrix's momentum and makes all its singular values one; "Muon is
+    scalable for LLM training" (Liu et al. 2025) scales the result so that AdamW's rates and weight decay fit.
+    ``weight_decay``: of the former. What has a rate of its own (longform.parameter_groups) keeps it, and AdamW.
+    """
+    plain = {p for p, multiplier in multipliers(model).items() if multiplier is None and p.ndim == 2}
+    by_muon = plain - {p for name, p in model.named_parameters() if any(part in name for part in NOT_MUON)}
+    groups = parameter_groups(model, lr=lr, weight_decay=0.0)
+    matrices = [group | {"weight_decay": weight_decay} for group in _groups_of(groups, by_muon)]
+    others = _groups_of(groups, set(model.parameters()) - by_muon)
+    found: list[Optimizer] = []
+    if matrices:
+        found.append(Muon(matrices, lr=lr, adjust_lr_fn="match_rms_adamw"))
+    if others:
+        found.append(AdamW(others, lr=lr, fused=True))
+    return found
+
+
+def _groups_of(groups: Iterable[dict[str, Any]], parameters: Collection[nn.Parameter]) -> list[dict[str, Any]]:
+    """Groups with those of their parameters that are among ``parameters``; none of them is empty."""
+    chosen = [group | {"params": [p for p in group["params"] if p in parameters]} for group in groups]
+    return [group for group in chosen if group["params"]]
 
 
 def _is_longform(model: PreTrainedModel) -> bool:
@@ -284,10 +270,6 @@ def _encoder(model: PreTrainedModel) -> PreTrainedModel:
     base = model.base_model
     assert isinstance(base, PreTrainedModel)
     return base
-
-
-def _predicts(model: PreTrainedModel) -> bool:
-    return model.get_output_embeddings() is not None
 
 
 def _check_pair(student: PreTrainedModel, teacher: PreTrainedModel, settings: DistillationSettings) -> None:

@@ -1,8 +1,8 @@
-"""Distillation: the original encoder teaches the converted one, layer by layer, on the embedding, on masked tokens.
+"""Distillation: the original encoder teaches the converted one, layer by layer and on the embedding.
 
 The loss of a batch is the mean over layers of the squared error of the student's hidden states relative to the squared
 size of the teacher's (Linformer keeps the layers of its source, so they correspond one to one), plus 1 - cosine of the
-mean-pooled last states, plus the divergence of the predictions at masked tokens where both models have that head.
+mean-pooled last states.
 """
 
 import time
@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longform.data.token_store import CorpusFiles, corpus_of
 from longform.training.distillation.job import Agreement, DistillationJob
-from longform.training.engine.processes import processes_of
+from longform.training.engine.processes import current_process
 from longform.training.engine.run_folder import place_of_run
 from longform.training.engine.settings import DistillationSettings
 from longform.training.engine.students import load_encoder, open_student
@@ -99,7 +99,7 @@ def distill(
     """
     began = time.perf_counter()
     settings = replace(settings or DistillationSettings(), **options)
-    process = processes_of(settings)
+    process = current_process(settings.device)
     documents = corpus_of(documents, text_field)
     heldout = None if heldout is None else corpus_of(heldout, text_field)
     texts = [each for each in (documents, heldout) if isinstance(each, CorpusFiles)]

@@ -3,13 +3,11 @@
 import json
 import sys
 import time
-from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from longform.data.storage import atomic_write
 from longform.errors import InputError
@@ -79,6 +77,14 @@ class Records:
         """The newest record of this kind."""
         return next((row for row in reversed(self.rows) if row["event"] == event), None)
 
+    def best(self, event: str, metric: str) -> tuple[int, int]:
+        """The step of the record with the best ``metric``, and how many of its kind came after it."""
+        sign = -1 if metric == "loss" else 1
+        rows = self.of(event)
+        values = [sign * row[metric] for row in rows]
+        place = values.index(max(values))
+        return rows[place]["step"], len(rows) - 1 - place
+
     def of(self, event: str) -> list[dict[str, Any]]:
         """Records of this kind."""
         return [row for row in self.rows if row["event"] == event]
@@ -88,49 +94,3 @@ def show_measures(description: str, step: int, values: dict[str, float]) -> None
     """One line about an evaluation, past a progress bar, to standard error."""
     shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
     tqdm.write(f"{description}, step {step:,}: {shown}", file=sys.stderr)
-
-
-class RecordingCallback(TrainerCallback):
-    """Shows progress and evaluations, and turns what the Trainer logs into records.
-
-    ``extra``: more values at each log.
-    """
-
-    def __init__(
-        self, records: Records, description: str, extra: Callable[[], dict[str, float]], *, shown: bool
-    ) -> None:
-        self.records, self.description, self.extra, self.shown = records, description, extra, shown
-        self.bar = tqdm(disable=True)
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Open the bar."""
-        self.bar = tqdm(
-            total=state.max_steps, initial=state.global_step, desc=self.description, unit="step", disable=not self.shown
-        )
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Move the bar."""
-        self.bar.update(state.global_step - self.bar.n)
-
-    def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
-    ) -> None:
-        """Record losses."""
-        logs = logs or {}
-        if "loss" not in logs:
-            return
-        values = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate") if name in logs}
-        self.records.add("train", state.global_step, **values, **self.extra())
-        self.bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
-
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **_: Any
-    ) -> None:
-        """Show what was measured."""
-        if self.shown and metrics:
-            values = {name.removeprefix("eval_"): value for name, value in metrics.items()}
-            show_measures(self.description, state.global_step, values)
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Close the bar."""
-        self.bar.close()

@@ -18,7 +18,7 @@ from longform.training.engine.records import Records
 
 RUN_FILE = "run.json"
 CACHE = "cache"  # of a pre-training, where no other place is given; made before it is known which run this is
-UNFINISHED = "incomplete-checkpoint-final"  # where the finished model is written before it gets its place
+UNFINISHED = "unfinished-model"  # where the finished model is written before it gets its place
 OTHERWISE = "another output folder, or restart=True (--restart) to begin anew"
 
 
@@ -100,6 +100,7 @@ class RunFolder:
     def _open_records(self, *, anew: bool) -> None:
         if self.main:
             clear_leftovers(self.folder)
+            shutil.rmtree(self.folder / UNFINISHED, ignore_errors=True)
         if anew:
             if self.main:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -113,12 +114,8 @@ class RunFolder:
         elif self.steps is not None:
             self.records.restore((checkpoint_step(self.checkpoint) or 0) if self.checkpoint else 0)
 
-    def fix_steps(self, steps: int, process: Any) -> None:
-        """Decide how many steps the run has, the same in all processes and after an interruption."""
-        if process.num_processes > 1:
-            from accelerate.utils import broadcast_object_list
-
-            steps = broadcast_object_list([steps])[0]
+    def fix_steps(self, steps: int) -> None:
+        """Decide how many steps the run has, the same after an interruption."""
         self.steps = steps
         self._write("running")
 

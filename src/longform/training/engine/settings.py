@@ -1,6 +1,5 @@
 """Settings of all trainings, and those of distillation and fine-tuning, with units, checked when made."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from longform.runs.settings import Settings, check_between, check_choices, check
 if TYPE_CHECKING:
     import torch
 
-BUDGETS = ("max_steps", "max_minutes", "max_tokens")
+BUDGETS = ("max_steps", "max_tokens")
 DEFAULT_TOKENS = 2_000_000
 SHORT, LONG = 512, 4096  # tokens: bounds of the length of crops that is taken where none is chosen
 
@@ -28,7 +27,6 @@ class TrainingSettings(Settings):
 
     Args:
         max_steps: optimiser steps. Of several budgets the smallest holds.
-        max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
         tokens_per_forward: tokens, padding included, that pass through the model at once; a step of more accumulates
             gradients.
         learning_rate: highest learning rate.
@@ -47,7 +45,6 @@ class TrainingSettings(Settings):
     """
 
     max_steps: int | None = None
-    max_minutes: float | None = None
     tokens_per_forward: int = 16_384
     learning_rate: float | None = None
     warmup: float = 0.1
@@ -66,7 +63,6 @@ class TrainingSettings(Settings):
             "learning_rate",
             "max_grad_norm",
             "max_steps",
-            "max_minutes",
             "tokens_per_forward",
             "save_every_steps",
         )
@@ -77,27 +73,7 @@ class TrainingSettings(Settings):
 
 
 @dataclass(frozen=True)
-class ShareableSettings(TrainingSettings):
-    """Settings of a training whose weights or texts several processes may share out.
-
-    Args:
-        fsdp: under torchrun: share weights, gradients and what the optimizer keeps out among the processes (FSDP2); an
-            interrupted run may go on in another number of them.
-        fsdp_dtype: in which a layer's weights are gathered; gradients are summed in float32.
-        sequence_parallel: processes of torchrun that compute each text together, a part of it each; a divisor of all.
-    """
-
-    fsdp: bool = False
-    fsdp_dtype: str = one_of(("float32", "bfloat16"), "float32")
-    sequence_parallel: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least(self, sequence_parallel=1)
-
-
-@dataclass(frozen=True)
-class DistillationSettings(ShareableSettings):
+class DistillationSettings(TrainingSettings):
     """How a student learns from its teacher; beside the settings of every training.
 
     Args:
@@ -106,7 +82,6 @@ class DistillationSettings(ShareableSettings):
             ``length`` / 4 ... down to ``min_length`` are mixed in every step, about as many of each.
         min_length: shortest length that a longer document is cut to, in tokens (shorter documents stay whole). Texts
             within twice the student's attention window are exact already: they hold the student to what it knows.
-        pack: join documents, a separator between them, until they fill ``length`` tokens.
         tokens_per_step: tokens of one optimiser step, of each process.
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, 2,000,000 tokens.
         max_tokens: tokens of training text, over all processes.
@@ -115,10 +90,6 @@ class DistillationSettings(ShareableSettings):
         learning_rate: highest learning rate; default: 1e-4 for a student with an attention window, which is nearly
             right from the beginning, else 5e-4.
         weight_decay: on matrices only; with "muon" on those that it trains.
-        hidden_weight: weight of the relative squared error of the hidden states, mean over layers.
-        pooled_weight: weight of 1 - cosine of the mean-pooled last hidden states.
-        logits_weight: weight of KL(teacher || student) at masked tokens, where both have a masked-language head.
-        mask_fraction: part of the tokens (0 to 1) that are masked for it.
         train_word_embeddings: whether word vectors move too; they begin as the teacher's.
         dropout: probability (0 to 1) while distilling.
         teacher_length: tokens of a teacher window, special tokens included; default: all that the teacher takes.
@@ -131,15 +102,10 @@ class DistillationSettings(ShareableSettings):
 
     length: int | None = None
     min_length: int = 128
-    pack: bool = False
     tokens_per_step: int = 4096
     max_tokens: int | None = None
     optimizer: str = one_of(("muon", "adamw"), "muon")
     schedule: str = one_of(SCHEDULES, "cosine")
-    hidden_weight: float = 1.0
-    pooled_weight: float = 1.0
-    logits_weight: float = 1.0
-    mask_fraction: float = 0.15
     train_word_embeddings: bool = False
     dropout: float = 0.0
     teacher_length: int | None = None
@@ -157,13 +123,10 @@ class DistillationSettings(ShareableSettings):
             "teacher_length",
             "heldout_documents",
         )
-        check_between(self, 0, 1, "mask_fraction", "dropout")
+        check_between(self, 0, 1, "dropout")
         check_least(self, evaluations=0)
         if self.length is not None and self.min_length > self.length:
             raise ConfigurationError(f"min_length={self.min_length} is more than length={self.length}")
-        weights = {name: getattr(self, name) for name in ("hidden_weight", "pooled_weight", "logits_weight")}
-        if not all(0 <= weight < math.inf for weight in weights.values()) or not any(weights.values()):
-            raise ConfigurationError(f"weights must be 0 or more, and one of them more than 0: {weights}")
 
 
 def fitted(settings: DistillationSettings, limit: int) -> DistillationSettings:
@@ -175,7 +138,7 @@ def fitted(settings: DistillationSettings, limit: int) -> DistillationSettings:
 
 
 @dataclass(frozen=True)
-class FinetuningSettings(ShareableSettings):
+class FinetuningSettings(TrainingSettings):
     """How an encoder learns a task from labelled texts; beside the settings of every training.
 
     Args:
@@ -187,7 +150,6 @@ class FinetuningSettings(ShareableSettings):
         tokens_per_forward: tokens, padding included, that pass through the model at once; a step's texts are grouped
             by length into such parts, and their gradients accumulated.
         head_learning_rate: of the new classification head; default: ``learning_rate``.
-        label_smoothing: 0 to 1, for single labels.
         validation_fraction: part of the texts (0 to 1) held out where no validation part is given; stratified.
         evaluations_per_epoch: how often metrics are measured, a checkpoint saved and the best one remembered.
         save_every_steps: steps between two checkpoints that a killed run goes on from, beside those of the
@@ -209,7 +171,6 @@ class FinetuningSettings(ShareableSettings):
     tokens_per_forward: int = 8192
     learning_rate: float = 5e-5
     head_learning_rate: float | None = None
-    label_smoothing: float = 0.0
     validation_fraction: float = 0.1
     evaluations_per_epoch: int = 1
     metric: str | None = one_of(("accuracy", "macro_f1", "micro_f1", "spearman", "loss"), None)
@@ -221,7 +182,7 @@ class FinetuningSettings(ShareableSettings):
         check_positive(
             self, "max_length", "epochs", "batch_size", "head_learning_rate", "evaluations_per_epoch", "early_stopping"
         )
-        check_between(self, 0, 0.9, "validation_fraction", "label_smoothing")
+        check_between(self, 0, 0.9, "validation_fraction")
 
 
 def compute_dtype(name: str, device: "torch.device") -> "torch.dtype":

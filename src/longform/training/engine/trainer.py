@@ -1,25 +1,31 @@
-"""Hugging Face's Trainer with numbered steps, batches in parts of any length, and checkpoints that are whole."""
+"""The steps of a training: batches in parts of any length, records, measurements, and checkpoints that are whole."""
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
-from transformers.trainer_callback import ExportableState
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+from transformers import get_scheduler, set_seed
 
 from longform.errors import CheckpointError, InputError, require
 from longform.inference.weights import quiet_transformers
-from longform.training.engine.checkpoints import checkpoint_step, keep_only, load_weights, publish, reading, remove
+from longform.training.engine.checkpoints import (
+    checkpoint_of,
+    checkpoint_step,
+    keep_only,
+    load_checkpoint,
+    reading,
+    save_checkpoint,
+)
 from longform.training.engine.job import Job, Part
 from longform.training.engine.kept_memory import kept_memory
-from longform.training.engine.processes import is_lost, stopping_together
+from longform.training.engine.records import show_measures
 from longform.training.engine.run_folder import RunFolder
-from longform.training.engine.sharding import is_sharded, is_shared_out, load_optimizer_shards, save_shards
 
 SHOWN = 3  # names of weights in a message
 
@@ -35,23 +41,21 @@ def check_step(model: nn.Module, *, loss: float, gradient: float, step: int, lea
     if math.isfinite(loss) and math.isfinite(gradient):
         return
     said = f"the loss is {loss}" if not math.isfinite(loss) else f"the norm of the gradient is {gradient}"
-    if bad := _not_finite(model):
-        raise InputError(
-            f"{said} at step {step}, because the update before it made weights NaN or infinite ({_listed(bad)}): "
-            f"lower learning_rate ({learning_rate})"
-        )
-    raise InputError(
-        f"{said} at step {step}, while every weight is finite: a text or label of this step gives numbers that are too "
-        f'large. Look for labels of an extreme size, try dtype="float32", or lower learning_rate ({learning_rate})'
+    bad = _not_finite(model)
+    cause = (
+        f"because the update before it made weights NaN or infinite ({_listed(bad)}): "
+        if bad
+        else "while every weight is finite: a text or label of this step gives numbers that are too large. Look for "
+        'labels of an extreme size, try dtype="float32", or '
     )
+    raise InputError(f"{said} at step {step}, {cause}lower learning_rate ({learning_rate})")
 
 
 def check_end(model: nn.Module, *, learning_rate: float) -> None:
     """Raise InputError where a trained model has weights that are NaN or infinite."""
     if bad := _not_finite(model):
-        raise InputError(
-            f"the last update made weights NaN or infinite ({_listed(bad)}): lower learning_rate ({learning_rate})"
-        )
+        said = f"the last update made weights NaN or infinite ({_listed(bad)})"
+        raise InputError(f"{said}: lower learning_rate ({learning_rate})")
 
 
 def _not_finite(model: nn.Module) -> list[str]:
@@ -62,234 +66,176 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-SCHEDULER = "scheduler.pt"  # its file in a checkpoint, as the Trainer calls it
 LOGS = 100  # how many records of the loss a run writes at least
 
 
-def training_arguments(
-    job: Job, run: RunFolder, steps: int, evaluate_every: int | None, save_every: int | None, **more: Any
-) -> TrainingArguments:
-    """The Trainer's arguments; precision, batches, progress and records are ours."""
-    require("accelerate", extra="train")
-    settings = job.settings
-    schedule = {"constant": "constant_with_warmup"}.get(settings.schedule, settings.schedule)
-    return TrainingArguments(
-        output_dir=str(run.folder),
-        max_steps=steps,
-        learning_rate=job.learning_rate,
-        lr_scheduler_type=schedule,
-        warmup_steps=int(settings.warmup * steps),
-        max_grad_norm=settings.max_grad_norm,
-        seed=settings.seed,
-        use_cpu=job.device.type == "cpu",
-        disable_tqdm=True,
-        report_to="none",
-        logging_steps=max(1, min(50, steps // LOGS)),
-        logging_nan_inf_filter=False,
-        eval_strategy="no" if evaluate_every is None else "steps",
-        eval_steps=evaluate_every,
-        save_strategy="no" if save_every is None else "steps",
-        save_steps=save_every or steps,
-        ignore_data_skip=True,
-        restore_callback_states_from_checkpoint=True,
-        ddp_find_unused_parameters=True,  # a text within the window does not use the memory's parameters
-        **more,
-    )
-
-
-def checkpoints_apart(job: Job, run: RunFolder, steps: int) -> int | None:
-    """Steps between two checkpoints; None where the run's folder is not kept."""
-    return (job.settings.save_every_steps or math.ceil(steps / 10)) if run.kept else None
-
-
-class NumberedStepsTrainer(Trainer):
-    """Trains on ``job.steps(n)``, whose n-th batch is the same in every run.
+class Training:
+    """The steps of ``job`` from where its ``run`` stands to the last one.
 
     A step is a list of parts; ``job.part_loss(model, part, share)`` is each part's share of the step's loss, and
-    gradients are accumulated over the parts, so that a part need not be padded to another's length. ``measure()`` gives
-    the metrics of an evaluation. Weights, optimiser, schedule and random states are saved as
-    longform.training.engine.checkpoints says. Raises InputError at the first step whose loss or gradient is not finite.
+    gradients are accumulated over the parts, so that a part need not be padded to another's length. Raises InputError
+    at the first step whose loss or gradient is not finite.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        args: TrainingArguments,
-        *,
-        measure: Callable[[], dict[str, float]],
-        callbacks: list[TrainerCallback],
-    ) -> None:
-        model = job.trained
-        had_cache = hasattr(model.config, "use_cache")
-        shared_out = is_shared_out(model)
-        nothing: Any = []  # measure() has its own; the Trainer insists on some
-        super().__init__(model=model, args=args, eval_dataset=nothing, callbacks=callbacks)
-        self.network, self.output = model, Path(str(args.output_dir))
-        self.is_distributed_loading_by_transformers = shared_out  # the Trainer is to wrap it in nothing more
-        if not had_cache and hasattr(model.config, "use_cache"):
-            del model.config.use_cache  # set by the Trainer; not an encoder's business
-        self.callback_handler.callbacks = [c for c in self.callback_handler.callbacks if not _prints(c)]
-        self.job, self.measure, self.start_step = job, measure, 0
+    def __init__(self, job: Job, run: RunFolder, *, shown: bool) -> None:
+        self.job, self.run, self.shown, self.process = job, run, shown, job.process
+        self.step = 0
+        self.losses: list[Tensor] = []  # of the steps since the last record
 
-    def run(self, checkpoint: Path | None) -> None:
-        """Train to the last step, from the beginning or from a checkpoint."""
-        if checkpoint is not None and self._is_finished(checkpoint):
-            return
-        self.start_step = 0 if checkpoint is None else checkpoint_step(checkpoint) or 0
-        with kept_memory(self.args.device):
-            self.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    def carry_out(self) -> None:
+        """Train to the last step, from the beginning or from a checkpoint; the model then has its final weights."""
+        job, run = self.job, self.run
+        with job.prepared(), kept_memory(job.device):
+            if run.steps is None:
+                self._begin()
+            self._prepare()
+            if run.checkpoint is not None:
+                self._load(run.checkpoint)
+            batches = job.steps(self.step)
+            shown = {"desc": job.doing, "unit": "step", "disable": not self.shown}
+            with tqdm(total=self.steps, initial=self.step, **shown) as self.bar:
+                while self.step < self.steps and not self._has_stopped():
+                    self._take_step(next(batches))
+                    self._after_step()
+            if best := self._best():
+                load_checkpoint(best, job.trained)
+            run.records.add("end", self.step, **job.end(run, self.step))
 
-    def _is_finished(self, checkpoint: Path) -> bool:
-        """Whether only the end is missing: then take up the last, or the best, weights."""
-        with reading(checkpoint):
-            self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-        callbacks: Any = self.state.stateful_callbacks
-        stopper = callbacks.get("EarlyStoppingCallback")
-        stopped = stopper is not None and (
-            stopper["attributes"]["early_stopping_patience_counter"] >= stopper["args"]["early_stopping_patience"]
-        )
-        if self.state.global_step < self.args.max_steps and not stopped:
-            return False
-        load_weights(self.network, self._best() if self.args.load_best_model_at_end else checkpoint)
-        return True
+    def _begin(self) -> None:
+        """Count the steps of the whole run, and measure what it begins with."""
+        self.run.records.begin()  # of a run that was killed before this had an end
+        if facts := self.job.facts():
+            self.run.records.add("run", 0, **facts)
+        steps = self.job.count_steps()
+        if self.job.measured_before and self.job.measure_every(steps):
+            self._measure()
+        self.run.fix_steps(steps)
 
-    def _best(self) -> Path:
-        return self.output / f"checkpoint-{self.state.best_global_step}"
+    def _prepare(self) -> None:
+        job, settings, steps = self.job, self.job.settings, self.run.steps
+        assert steps is not None
+        self.steps, self.measure_every = steps, job.measure_every(steps)
+        self.log_every = max(1, min(50, steps // LOGS))
+        self.save_every = settings.save_every_steps or math.ceil(steps / 10)
+        set_seed(settings.seed)
+        self.optimizers = job.make_optimizers(job.trained)
+        schedule = {"constant": "constant_with_warmup"}.get(settings.schedule, settings.schedule)
+        warmup = int(settings.warmup * steps)
+        self.schedules = [get_scheduler(schedule, each, warmup, steps) for each in self.optimizers]
+        self.model: nn.Module = job.trained
+        if self.process.num_processes > 1:
+            # A text within the window does not use the memory's parameters.
+            self.model = DistributedDataParallel(job.trained, find_unused_parameters=True)
 
-    def get_train_dataloader(self) -> Any:
-        """The numbered batches of this process, from the step at which the run stands."""
-        return self.job.steps(self.start_step)
-
-    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """Forward and backward over the parts of one step; processes exchange gradients once."""
-        model.train()
-        total = torch.zeros((), device=self.args.device)
-        whole = self._weight_of_step(inputs)
-        parts = list(self.job.process.level(inputs))
-        for number, (part, counts) in enumerate(parts):
-            last = number == len(parts) - 1
-            with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                with self.job.autocast():
-                    loss = self.job.part_loss(model, part, part.weight / whole if counts else 0.0)
-                self.accelerator.backward(loss)
+    def _take_step(self, parts: Sequence[Part]) -> None:
+        """Forward and backward over the parts of one step, for which processes exchange gradients once; the update."""
+        job = self.job
+        self.model.train()
+        total = torch.zeros((), device=job.device)
+        whole = self._mean(sum(part.weight for part in parts))
+        for part in parts:
+            waits = isinstance(self.model, DistributedDataParallel) and part is not parts[-1]
+            with self.model.no_sync() if waits else contextlib.nullcontext():
+                with job.autocast():
+                    loss = job.part_loss(self.model, part, part.weight / whole)
+                loss.backward()
             total += loss.detach()
-        self.step_loss = total
-        return total
-
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
-        """The norm of the step's gradient, once; nothing has been learned from the step yet."""
-        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        norm = nn.utils.clip_grad_norm_(job.trained.parameters(), job.settings.max_grad_norm)
+        self.gradient, self.step = float(norm), self.step + 1
         check_step(
-            self.network,
-            loss=float(self.step_loss),
-            gradient=float(norm),
-            step=self.state.global_step + 1,
-            learning_rate=self.args.learning_rate,
+            job.trained, loss=float(total), gradient=self.gradient, step=self.step, learning_rate=job.learning_rate
         )
-        return norm
+        self.rate = self.schedules[0].get_last_lr()[0]
+        for each in (*self.optimizers, *self.schedules):
+            each.step()
+        for each in self.optimizers:
+            each.zero_grad()
+        self.losses.append(total)
 
-    def _weight_of_step(self, parts: Sequence[Part]) -> float:
-        """Weight of a whole step; over several processes, whose gradients are averaged, the mean."""
-        own = sum(part.weight for part in parts)
-        if self.args.world_size == 1:
-            return own
-        return float(self.accelerator.reduce(torch.tensor(float(own), device=self.args.device), reduction="mean"))
+    def _mean(self, value: float) -> float:
+        """Mean over the processes, as gradients are averaged."""
+        if self.process.num_processes == 1:
+            return value
+        given = torch.tensor(float(value), device=self.job.device)
+        return float(require("accelerate.utils", extra="train").reduce(given, reduction="mean"))
 
-    def floating_point_ops(self, inputs: Any) -> int:
-        """Not counted: the Trainer's formula is for full attention."""
-        return 0
+    def _after_step(self) -> None:
+        """Record, measure and save where it is time to."""
+        self.bar.update()
+        last = self.step == self.steps
+        if self.step % self.log_every == 0:
+            self._log()
+        measured = self.measure_every is not None and (last or self.step % self.measure_every == 0)
+        if measured:
+            self._measure()
+        timely = self.run.kept and (last or self.step % self.save_every == 0)
+        if timely or (measured and self.job.best is not None):
+            self._save()
 
-    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """The job's."""
-        self.optimizer = self.optimizer or self.job.make_optimizer(self.network)
-        return self.optimizer
+    def _log(self) -> None:
+        loss = self._mean(float(torch.stack(self.losses).mean()))
+        self.losses = []
+        values = {"loss": loss, "grad_norm": self.gradient, "learning_rate": self.rate, **self.job.means()}
+        self.run.records.add("train", self.step, **values)
+        self.bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
 
-    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
-        """``measure()``, logged."""
-        self.network.eval()
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in self.measure().items()}
-        self.log(dict(metrics))
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+    def _measure(self) -> None:
+        self.job.trained.eval()
+        measured = self.job.measure()
+        self.run.records.add(self.job.event, self.step, **measured)
+        if self.shown:
+            show_measures(self.job.doing, self.step, self.job.summary(measured))
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        if self.args.should_save:
-            assert output_dir is not None
-            with quiet_transformers():
-                self.network.save_pretrained(output_dir, state_dict=state_dict)
+    def _best(self) -> Path | None:
+        """The checkpoint with the best weights so far; None where nothing was measured, or the last ones are kept."""
+        job = self.job
+        if job.best is None or not self.run.records.of(job.event):
+            return None
+        return checkpoint_of(self.run.folder, self.run.records.best(job.event, job.best)[0])
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        final = self.output / f"checkpoint-{self.state.global_step}"
-        incomplete = self.output / f"incomplete-{final.name}"
-        if self.args.should_save:
-            remove(incomplete)
-        self.accelerator.wait_for_everyone()
-        try:
-            self._write_checkpoint(incomplete, final)
-        except Exception as error:
-            if is_lost(error):
-                raise
-            remove(incomplete)
-            raise CheckpointError(
-                f'"{final}" could not be saved: {error}. Earlier checkpoints are whole: '
-                "make room and start again with the same output folder"
-            ) from error
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            publish(incomplete, final)
-            best = self.state.best_model_checkpoint
-            keep_only(self.output, final, None if best is None else Path(best))
-        self.accelerator.wait_for_everyone()
+    def _has_stopped(self) -> bool:
+        """Whether measurements have not become better for as long as was chosen."""
+        patience = getattr(self.job.settings, "early_stopping", None)
+        if patience is None or self._best() is None:
+            return False
+        return self.run.records.best(self.job.event, self.job.metric)[1] >= patience
 
-    def _write_checkpoint(self, incomplete: Path, final: Path) -> None:
-        if is_shared_out(self.network):
-            save_shards(self.network, self.optimizer, incomplete)
-            if self.args.should_save:
-                scheduler: Any = self.lr_scheduler
-                torch.save(scheduler.state_dict(), incomplete / SCHEDULER)
-        else:
-            self.save_model(str(incomplete), _internal_call=True)
-            self._save_optimizer_and_scheduler(str(incomplete))
-        self._save_scaler(str(incomplete))
-        self._save_rng_state(str(incomplete))
-        if self.state.best_global_step == self.state.global_step:
-            self.state.best_model_checkpoint = str(final)
-        if self.args.should_save:
-            stateful = [x for x in (*self.callback_handler.callbacks, self.control) if isinstance(x, ExportableState)]
-            states: Any = {type(callback).__name__: callback.state() for callback in stateful}
-            self.state.stateful_callbacks = states
-            self.state.save_to_json(str(incomplete / "trainer_state.json"))
+    def _save(self) -> None:
+        states = require("accelerate.utils", extra="train").gather_object([_random_states(self.job.device)])
+        if self.process.is_main_process:
+            file = checkpoint_of(self.run.folder, self.step)
+            kept = {name: [each.state_dict() for each in found] for name, found in self._keeping().items()}
+            save_checkpoint(file, self.job.trained, random=states, **kept)
+            keep_only(self.run.folder, file, self._best())
+        self.process.wait_for_everyone()
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        load_weights(self.network, Path(resume_from_checkpoint))
+    def _keeping(self) -> dict[str, list[Any]]:
+        """Everything that keeps a state beside the model."""
+        return {"optimizers": self.optimizers, "schedules": self.schedules}
 
-    def _init_training_state(self, *args: Any, **options: Any) -> tuple[int, int]:
-        with reading(self.output):
-            begun = super()._init_training_state(*args, **options)
-        if self.state.best_global_step and self._best().is_dir():
-            self.state.best_model_checkpoint = str(self._best())  # the folder may have been moved
-        return begun
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with reading(checkpoint or self.output):
-            if checkpoint is None or not is_sharded(Path(checkpoint)):
-                super()._load_optimizer_and_scheduler(checkpoint)
-                return
-            scheduler: Any = self.lr_scheduler
-            scheduler.load_state_dict(torch.load(Path(checkpoint, SCHEDULER), weights_only=True))
-            load_optimizer_shards(self.network, self.optimizer, scheduler, Path(checkpoint))
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        with reading(checkpoint or self.output):
-            super()._load_rng_state(checkpoint)
-
-    def _load_best_model(self) -> None:
-        load_weights(self.network, self._best())
+    def _load(self, checkpoint: Path) -> None:
+        state = load_checkpoint(checkpoint, self.job.trained)
+        with reading(checkpoint):
+            for name, found in self._keeping().items():
+                for each, kept in zip(found, state[name], strict=True):
+                    each.load_state_dict(kept)
+            states = state["random"]
+            _set_random_states(states[self.process.process_index % len(states)], self.job.device)
+        self.step = checkpoint_step(checkpoint) or 0
 
 
-def _prints(callback: TrainerCallback) -> bool:
-    return type(callback).__name__ in ("PrinterCallback", "ProgressCallback")
+def _random_states(device: torch.device) -> dict[str, Tensor]:
+    """States of the random numbers of the CPU and of ``device``."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type != "cpu":
+        states[device.type] = torch.get_device_module(device).get_rng_state()
+    return states
+
+
+def _set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["cpu"])
+    if device.type != "cpu" and device.type in states:  # the run may go on on another device
+        torch.get_device_module(device).set_rng_state(states[device.type])
 
 
 def carry_out(job: Job, folder: Path, *, kept: bool, restart: bool, shown: bool) -> RunFolder:
@@ -304,9 +250,7 @@ def carry_out(job: Job, folder: Path, *, kept: bool, restart: bool, shown: bool)
     if run.complete:
         job.load(folder)
     else:
-        with stopping_together(process), process.sharing(job.trained):
-            job.train(run, shown=shown and process.is_main_process)
-        job.opened.model.tie_weights()  # with what of it was not trained
+        Training(job, run, shown=shown and process.is_main_process).carry_out()
         check_end(job.opened.model, learning_rate=job.learning_rate)
         with quiet_transformers():
             run.finish(lambda place: job.save(run, place), wait=process.wait_for_everyone)

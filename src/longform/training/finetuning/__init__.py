@@ -1,4 +1,4 @@
 """Fine-tuning on labelled texts. Read ``run.py`` first.
 
-``labels.py`` finds out what is to be learned, ``job.py`` makes batches and the loss.
+``job.py`` makes batches and the loss; ``training/labels.py``, which the laboratory asks too, finds out what is learned.
 """

@@ -3,14 +3,14 @@
 Axes: B texts, n tokens, L labels.
 """
 
-import csv
 import json
 import math
 import random
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from itertools import count, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,27 +19,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 from tqdm import tqdm
-from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from longform.data.batching import TokenizedText, batches_of, tokenize
 from longform.data.storage import atomic_write
-from longform.data.text import clean_text
 from longform.errors import ConfigurationError, InputError
 from longform.evaluation import classification
 from longform.inference.loading import checked_limit, token_limit
 from longform.runs.digest import content_key
 from longform.runs.page import Block, Heading, facts_table
 from longform.runs.subject import model_key
-from longform.training.engine.job import Job, smallest_budget
-from longform.training.engine.optimizers import split_groups
-from longform.training.engine.pictures import confusion_matrix
-from longform.training.engine.records import RecordingCallback
+from longform.training.engine.job import Job
 from longform.training.engine.run_folder import RunFolder
 from longform.training.engine.settings import FinetuningSettings
 from longform.training.engine.students import Student, learning
 from longform.training.engine.trained_card import write_card
-from longform.training.engine.trainer import NumberedStepsTrainer, checkpoints_apart, training_arguments
-from longform.training.finetuning.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
+from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
 
 LEFT_OUT_OF_CARD = ("step", "best_step", "texts_truncated", "seconds")
 METRICS = {
@@ -73,27 +67,11 @@ class _Part(NamedTuple):
     targets: list[Any]
 
 
-class _Occasions(TrainerCallback):
-    """The last step is measured too, and there are checkpoints between the evaluations, ``save_every`` steps apart.
-
-    The Trainer can save only where it evaluates, once it is to keep the best checkpoint (``load_best_model_at_end``).
-    """
-
-    def __init__(self, save_every: int | None) -> None:
-        self.save_every = save_every
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Ask for an evaluation, or for a checkpoint."""
-        if state.global_step >= state.max_steps:
-            control.should_evaluate = True
-        if self.save_every is not None and state.global_step % self.save_every == 0:
-            control.should_save = True
-
-
 class FinetuningJob(Job):
     """A model, its texts, its loss and how it is measured."""
 
-    kind, event = "fine-tuning", "evaluation"
+    kind, event, doing = "fine-tuning", "evaluation", "fine-tuning"
+    measured_before = False
 
     def __init__(
         self,
@@ -108,7 +86,7 @@ class FinetuningJob(Job):
     ) -> None:
         super().__init__(settings, process)
         self.opened, self.scheme = opened, scheme
-        self.metric = settings.metric or METRICS[scheme.task][0]
+        self.metric = self.best = settings.metric or METRICS[scheme.task][0]
         if self.metric not in METRICS[scheme.task]:
             raise ConfigurationError(
                 f'metric="{self.metric}" does not go with {scheme.task} labels: {", ".join(METRICS[scheme.task])}'
@@ -116,7 +94,7 @@ class FinetuningJob(Job):
         limit = token_limit(opened.model, opened.tokenizer)
         self.max_length = checked_limit(limit, settings.max_length, name="the model")
         self.data = content_key(train, validation)
-        self.trained = opened.model.to(process.weights_device)
+        self.trained = opened.model.to(self.device)
         self.progress = progress and process.is_main_process
         self.taught = self._prepare(train, "the training part")
         self.validation = self._prepare(validation, "the validation part")
@@ -151,18 +129,18 @@ class FinetuningJob(Job):
         return len(self._order(0))
 
     def _order(self, epoch: int) -> list[list[int]]:
-        """The texts of each step of one pass, over all processes; each reader gets one text of a step at least."""
+        """The texts of each step of one pass, over all processes; each process gets one text of a step at least."""
         order = list(range(len(self.taught.texts)))
         random.Random(f"pass {epoch} {self.settings.seed}").shuffle(order)
-        together = self.settings.batch_size * self.process.readers
+        together = self.settings.batch_size * self.process.num_processes
         steps = [order[start : start + together] for start in range(0, len(order), together)]
-        if len(steps[-1]) < self.process.readers:
-            steps[-1] = order[-self.process.readers :]
+        if len(steps[-1]) < self.process.num_processes:
+            steps[-1] = order[-self.process.num_processes :]
         return steps
 
     def steps(self, start: int = 0) -> Iterator[list[LabelledBatch]]:
         """From step ``start`` on, without end."""
-        rank, processes = self.process.reader, self.process.readers
+        rank, processes = self.process.process_index, self.process.num_processes
         every = (places for epoch in count() for places in self._order(epoch))
         for places in islice(every, start, None):
             yield list(self._batches(self.taught, places[rank::processes]))
@@ -186,7 +164,7 @@ class FinetuningJob(Job):
 
     def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.scheme.task == SINGLE:
-            return cross_entropy(logits, targets, label_smoothing=self.settings.label_smoothing)
+            return cross_entropy(logits, targets)
         if self.scheme.task == MULTI:
             return binary_cross_entropy_with_logits(logits, targets)
         return mse_loss(logits[:, 0], targets)
@@ -194,21 +172,19 @@ class FinetuningJob(Job):
     @torch.no_grad()
     def predict(self) -> np.ndarray:
         """Logits float32 (N, L) of the validation part; the processes share the work."""
-        self.trained.eval()
-        mine = range(self.process.reader, len(self.validation.texts), self.process.readers)
+        mine = range(self.process.process_index, len(self.validation.texts), self.process.num_processes)
         rows: list[tuple[int, np.ndarray]] = []
         with tqdm(total=len(mine), desc="validation", unit="text", leave=False, disable=not self.progress) as bar:
-            for batch, counts in self.process.level(list(self._batches(self.validation, mine or range(1)))):
+            for batch in self._batches(self.validation, mine):
                 with self.autocast():
                     logits = self._logits(self.trained, batch).cpu().numpy()
                 rows += zip(batch.places, logits, strict=True)
-                bar.update(len(logits) if counts else 0)
+                bar.update(len(logits))
         if self.process.num_processes > 1:
             from accelerate.utils import gather_object
 
             rows = gather_object(rows)
-        found = dict(rows)  # several processes may have read one text
-        return np.stack([found[place] for place in sorted(found)])
+        return np.stack([logits for _, logits in sorted(rows, key=itemgetter(0))])
 
     def scores(self) -> dict[str, Any]:
         """Metrics on the validation part, with ``confusion`` and ``labels`` for single labels."""
@@ -229,70 +205,45 @@ class FinetuningJob(Job):
             found = {name: value if math.isfinite(value) else 0.0 for name, value in values.items()}  # no correlation
         return {"loss": loss, **found}
 
-    def train(self, run: RunFolder, *, shown: bool) -> None:
-        """See Job; the model then is the best one, which is measured."""
-        settings, records = self.settings, run.records
-        if run.steps is None:
-            run.fix_steps(self._steps(), self.process)
-        steps = run.steps
-        assert steps is not None
+    def measure(self) -> dict[str, float]:
+        """See Job."""
+        return {name: value for name, value in self.scores().items() if isinstance(value, float)}
 
-        def measured() -> dict[str, float]:
-            values = {name: value for name, value in self.scores().items() if isinstance(value, float)}
-            records.add("evaluation", trainer.state.global_step, **values)
-            return values
+    def prepared(self) -> AbstractContextManager[None]:
+        """See Job."""
+        return learning(self.opened.model, recompute=self.settings.gradient_checkpointing)
 
-        every = min(steps, math.ceil(self.steps_per_epoch / settings.evaluations_per_epoch))
-        arguments = training_arguments(
-            self,
-            run,
-            steps,
-            every,
-            every,
-            load_best_model_at_end=True,
-            metric_for_best_model=self.metric,
-            greater_is_better=self.metric != "loss",
-        )
-        recording = RecordingCallback(records, "fine-tuning", dict, shown=shown)
-        callbacks: list[TrainerCallback] = [_Occasions(checkpoints_apart(self, run, steps)), recording]
-        if settings.early_stopping is not None:
-            callbacks.append(EarlyStoppingCallback(settings.early_stopping))
-        trainer = NumberedStepsTrainer(self, arguments, measure=measured, callbacks=callbacks)
-        with learning(self.trained, recompute=settings.gradient_checkpointing):
-            trainer.run(run.checkpoint)
-        best = {"best_step": trainer.state.best_global_step, "texts_truncated": self.truncated}
-        records.add("end", trainer.state.global_step, **self.scores(), **best)
+    def budgets(self) -> Sequence[float]:
+        """Steps of the passes over the training part."""
+        return [max(1, self.settings.epochs * self.steps_per_epoch)]
 
-    def _steps(self) -> int:
-        """Optimiser steps of the smallest budget."""
-        evaluations = self.settings.epochs * self.settings.evaluations_per_epoch + 2
+    def measure_every(self, steps: int) -> int:
+        """See Job; at even distances in each pass."""
+        return min(steps, math.ceil(self.steps_per_epoch / self.settings.evaluations_per_epoch))
 
-        def measuring() -> float:
-            began = time.perf_counter()
-            self.predict()
-            return (time.perf_counter() - began) * evaluations
-
-        passes = max(1, self.settings.epochs * self.steps_per_epoch)
-        steps = smallest_budget(self, passes, overhead=measuring, shown=self.progress)
-        assert steps is not None
-        return steps
+    def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
+        """See Job; the model is the best one."""
+        best_step, _ = run.records.best(self.event, self.metric)
+        return {**self.scores(), "best_step": best_step, "texts_truncated": self.truncated}
 
     def groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """See Job; the head has a learning rate of its own."""
-        encoder, head = split_groups(super().groups(model), set(getattr(model, "base_model", model).parameters()))
+        encoder = set(self.opened.model.base_model.parameters())
         ratio = (self.settings.head_learning_rate or self.learning_rate) / self.learning_rate
-        return [*encoder, *(group | {"lr": group["lr"] * ratio} for group in head)]
+        found = []
+        for group in super().groups(model):
+            inside = [p for p in group["params"] if p in encoder]
+            head = [p for p in group["params"] if p not in encoder]
+            found += [group | {"params": inside}, group | {"params": head, "lr": group["lr"] * ratio}]
+        return [group for group in found if group["params"]]
 
     def save(self, run: RunFolder, folder: Path) -> None:
-        """The model, its scores, and which labels it takes for which others."""
+        """The model and its scores, with the confusions of its labels."""
         super().save(run, folder)
         end = run.records.last("end") or {}
         with atomic_write(folder / "metrics.json") as file:
             json.dump({name: value for name, value in end.items() if name not in ("event", "seconds")}, file, indent=1)
         write_card(folder, self.opened, "fine-tuned", self._told(end))
-        if "confusion" in end:
-            confusion_table(end["confusion"], end["labels"], folder / "confusion.csv")
-            confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
 
     def _told(self, end: dict[str, Any]) -> list[Block]:
         """Paragraphs of the model card; ``end``: the last scores."""
@@ -307,13 +258,3 @@ class FinetuningJob(Job):
             f"On {len(self.validation.targets):,} texts that were not trained on, but chose the best step:",
             facts_table(shown),
         ]
-
-
-def confusion_table(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:
-    """Counts as a csv file: a line for each true and predicted label that occur together."""
-    names = [clean_text(label)[0] for label in labels]
-    with atomic_write(path) as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["true", "predicted", "texts"])
-        for name, row in zip(names, counts, strict=True):
-            table.writerows([name, other, value] for other, value in zip(names, row, strict=True) if value)

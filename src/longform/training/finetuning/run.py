@@ -13,13 +13,13 @@ from longform.errors import ConfigurationError
 from longform.inference import classifiers
 from longform.inference import classifiers as fine_tuning
 from longform.inference.classifiers import FineTuning
-from longform.training.engine.processes import processes_of
+from longform.training.engine.processes import current_process
 from longform.training.engine.run_folder import place_of_run
 from longform.training.engine.settings import FinetuningSettings
 from longform.training.engine.students import activation_for, with_labels
 from longform.training.engine.trainer import carry_out
 from longform.training.finetuning.job import FinetuningJob
-from longform.training.finetuning.labels import (
+from longform.training.labels import (
     MULTI,
     REGRESSION,
     SINGLE,
@@ -96,7 +96,7 @@ def finetune(
     """
     began = time.perf_counter()
     settings = replace(settings or FinetuningSettings(), **options)
-    process = processes_of(settings)
+    process = current_process(settings.device)
     with place_of_run(output, (model, train, validation), process) as folder:
         fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
         labelled = examples_of(train, **fields)

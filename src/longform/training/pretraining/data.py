@@ -1,8 +1,8 @@
-"""Batches of masked-language pre-training, found by their step number, and its held-out validation set.
+"""Batches of pre-training, found by their step number, and its held-out validation set.
 
-A batch is blocks of n tokens with some tokens hidden (masked). It depends on the documents, the settings and the number
-of its step alone, so that a resumed run has the batches that it would have had, and different models see the same ones.
-The number of processes changes nothing where it divides the blocks of a step.
+A batch is blocks of n tokens, with some of them hidden (masked) unless the objective is causal. It depends on the
+documents, the settings and the number of its step alone, so that a resumed run has the batches that it would have had,
+and different models see the same ones. The number of processes changes nothing where it divides the blocks of a step.
 """
 
 from collections.abc import Iterator
@@ -17,28 +17,28 @@ from longform.errors import ConfigurationError, DataError
 from longform.training.pretraining.masking import (
     FIXED,
     STANDARD,
+    AskedBlocks,
     Hiding,
-    MaskedBlocks,
-    bigram_loss,
     collated,
     fixed_masked_set,
     mask_block,
+    next_tokens,
     unigram_loss,
     unigram_shares,
 )
-from longform.training.pretraining.settings import PretrainingSettings
+from longform.training.pretraining.settings import CAUSAL, PretrainingSettings
 
 FEW_DOCUMENTS = 10  # a corpus of fewer: the end of each document is held out, not whole documents
 
 
-def block_frame(tokenizer: Any) -> BlockFrame:
+def block_frame(tokenizer: Any, *, causal: bool = False) -> BlockFrame:
     """The tokenizer's special tokens around a block, between documents and as padding.
 
-    Raises ConfigurationError where it has no mask or padding token.
+    Raises ConfigurationError where it has no padding token, or no mask token, which a ``causal`` model does not need.
     """
-    for name in ("mask_token_id", "pad_token_id"):
+    for name in ("pad_token_id",) if causal else ("mask_token_id", "pad_token_id"):
         if getattr(tokenizer, name) is None:
-            raise ConfigurationError(f"the tokenizer has no {name}: masked-language modelling needs it")
+            raise ConfigurationError(f"the tokenizer has no {name}: pre-training needs it")
     return BlockFrame(special_tokens(tokenizer), tokenizer.sep_token_id, tokenizer.pad_token_id)
 
 
@@ -79,9 +79,7 @@ class PretrainingData:
     """Batches (``steps``) and the validation set (``validation``) of a run; this is process ``rank`` of ``processes``.
 
     ``corpus``: a tokenised corpus on the disk. ``validation``: text to measure on; default: a part of the corpus, held
-    out. ``unigram_loss``, ``bigram_loss``: validation loss, in nats
-    a token, of predicting every token by its frequency alone, and by the token before it: what a
-    trained model has to be below.
+    out. ``unigram_loss``: validation loss, in nats a token, of predicting every token by its frequency alone.
 
     Raises ConfigurationError (sizes, a tokenizer without mask), DataError (a corpus smaller than one step).
     """
@@ -98,7 +96,8 @@ class PretrainingData:
         processes: int = 1,
     ) -> None:
         self.settings, self.tokenizer, self.length, self.rank = settings, tokenizer, length, rank
-        self.frame = block_frame(tokenizer)
+        self.causal = settings.objective == CAUSAL
+        self.frame = block_frame(tokenizer, causal=self.causal)
         self.share = settings.tokens_per_step // (length * processes)  # blocks of a step that are this process's
         self.at_once = max(1, settings.tokens_per_forward // length)
         self.step_blocks = self.share * processes
@@ -125,22 +124,19 @@ class PretrainingData:
                 "text"
             )
         self.validation_tokens = int(held.store.lengths()[held.documents].sum())
-        self.validation = fixed_masked_set(held, self._hiding(*STANDARD), blocks_at_once=self.at_once)
+        if self.causal:
+            asked = [next_tokens(held.contents(number), self.frame) for number in range(len(held))]
+            self.validation = collated(asked, self.frame, length, self.at_once)
+        else:
+            self.validation = fixed_masked_set(held, self._hiding(STANDARD), blocks_at_once=self.at_once)
         if not self.validation:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
         shares = unigram_shares(np.bincount(corpus.tokens, minlength=len(tokenizer)))
         self.unigram_loss = unigram_loss(shares, self.validation)
-        self.bigram_loss = bigram_loss(shares, split.store, split.train, self.validation)
 
-    def _hiding(self, fraction: float, mask_share: float, random_share: float) -> Hiding:
-        return Hiding(
-            fraction,
-            mask_share,
-            random_share,
-            self.tokenizer.mask_token_id,
-            _first_ordinary(self.tokenizer),
-            len(self.tokenizer),
-        )
+    def _hiding(self, fraction: float) -> Hiding:
+        tokenizer = self.tokenizer
+        return Hiding(fraction, tokenizer.mask_token_id, _first_ordinary(tokenizer), len(tokenizer))
 
     def _blocks(self, store: TokenStore, documents: np.ndarray, *, keep_rest: bool) -> Blocks:
         packing = self.settings.packing
@@ -155,16 +151,15 @@ class PretrainingData:
             "length": self.length,
             "tokens_per_step": self.step_tokens,
             "validation_tokens": self.validation_tokens,
-            "validation_hidden_tokens": int(sum(part.weight for part in self.validation)),
+            "validation_asked_tokens": int(sum(part.weight for part in self.validation)),
             "unigram_loss": self.unigram_loss,
-            "bigram_loss": self.bigram_loss,
         }
 
     def steps_of_one_pass(self) -> int:
         """Optimiser steps of one pass."""
         return len(self.blocks) // self.step_blocks
 
-    def steps(self, start: int = 0) -> Iterator[list[MaskedBlocks]]:
+    def steps(self, start: int = 0) -> Iterator[list[AskedBlocks]]:
         """Endless: for each step from ``start`` on this process's blocks, in parts of one forward pass each."""
         self.tokens = start * self.step_tokens
         numbers = self._numbers(start * self.step_blocks)
@@ -180,17 +175,13 @@ class PretrainingData:
             yield from order[skipped:].tolist()
             epoch, skipped = epoch + 1, 0
 
-    def _parts(self, numbers: list[int], step: int) -> list[MaskedBlocks]:
-        chosen = self.settings
-        hiding = self._hiding(chosen.mask_fraction, chosen.mask_share, chosen.random_share)
-        rows = range(self.rank * self.share, (self.rank + 1) * self.share)
-        masked = [
-            mask_block(
-                self.blocks.contents(numbers[row]),
-                hiding,
-                self.frame.separator,
-                (chosen.seed, step * self.step_blocks + row),
-            )
-            for row in rows
-        ]
-        return collated(masked, self.frame, self.length, self.at_once)
+    def _parts(self, numbers: list[int], step: int) -> list[AskedBlocks]:
+        asked, hiding = [], self._hiding(self.settings.mask_fraction)
+        for row in range(self.rank * self.share, (self.rank + 1) * self.share):
+            content = self.blocks.contents(numbers[row])
+            if self.causal:
+                asked.append(next_tokens(content, self.frame))
+            else:
+                seed = (self.settings.seed, step * self.step_blocks + row)
+                asked.append(mask_block(content, hiding, self.frame.separator, seed))
+        return collated(asked, self.frame, self.length, self.at_once)

@@ -1,48 +1,55 @@
-"""Pre-training of a masked-language model from scratch, and its model card."""
+"""Pre-training of a language model from scratch, and its model card."""
 
 import math
 import shutil
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 import longform
+from longform.data.special_tokens import fit_tokenizer
 from longform.data.token_store import Corpus, CorpusFiles, corpus_of
 from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.runs.facts import environment
 from longform.runs.page import Block, Heading, Table, facts_table
-from longform.runs.subject import corpus_key
-from longform.training.engine.measured_job import MeasuredJob
-from longform.training.engine.processes import processes_of
+from longform.runs.subject import corpus_key, model_key
+from longform.training.engine.job import Job
+from longform.training.engine.processes import current_process
 from longform.training.engine.run_folder import CACHE, RunFolder, place_of_run
 from longform.training.engine.students import Student, learning
 from longform.training.engine.trained_card import write_card
 from longform.training.engine.trainer import carry_out
 from longform.training.pretraining.data import PretrainingData
-from longform.training.pretraining.masking import MaskedBlocks, counted_losses
-from longform.training.pretraining.model import HiddenTokensLoss, Start, config_for, described, new_model
-from longform.training.pretraining.settings import PretrainingSettings
+from longform.training.pretraining.masking import AskedBlocks
+from longform.training.pretraining.model import AskedTokensLoss, config_for, described, new_model
+from longform.training.pretraining.settings import CAUSAL, MASKED, PretrainingSettings
 from longform.training.pretraining.sources import CorpusReader, Tokenizers
 
 QUARTERS = 4
+CARD = {  # what a model of an objective does, and which tokens it is asked for
+    MASKED: (
+        "It fills in hidden tokens",
+        "15 %, hidden once and for all; 80 % of them behind the mask token, 10 % behind another one",
+    ),
+    CAUSAL: ("It writes a text on from left to right (`generate`)", "each, after those of its document before it"),
+}
 
 
 @dataclass(frozen=True)
 class PretrainingResult:
-    """Result: the model after its last step, and how well it fills in the fixed masked validation set.
+    """Result: the model after its last step, and how well it says the tokens of the validation set.
 
-    ``validation_loss``: nats a hidden token, ``perplexity`` its exponential; ``unigram_loss``: what predicting
-    frequencies alone would lose on the same tokens, ``bigram_loss``: predicting each from the token before it.
-    ``curve``: rows with step, tokens, loss, perplexity, quarters (the loss in each
-    quarter of a block) and seconds.
+    ``validation_loss``: nats a token that is asked for, ``perplexity`` its exponential; ``unigram_loss``: what
+    predicting frequencies alone would lose on the same tokens. ``curve``: rows with step, tokens, loss, perplexity,
+    quarters (the loss in each quarter of a block) and seconds.
     ``steps``: optimiser steps, ``tokens``: of text over all processes, ``seconds``: wall-clock time of this call.
     """
 
@@ -51,18 +58,12 @@ class PretrainingResult:
     validation_loss: float
     perplexity: float
     unigram_loss: float
-    bigram_loss: float
     curve: list[dict[str, Any]]
     steps: int
     tokens: int
     seconds: float
     records: list[dict[str, Any]] = field(repr=False)
     folder: Path | None = None
-
-
-def _named(*corpora: Any) -> list[CorpusFiles]:
-    """Corpora that are files."""
-    return [each for each in corpora if isinstance(each, CorpusFiles)]
 
 
 def _remove_tokens(cache: Path) -> None:
@@ -75,31 +76,28 @@ def pretrain(
     corpus: Any,
     settings: PretrainingSettings | None = None,
     *,
-    config: LinformerConfig | Mapping[str, Any] | None = None,
+    config: LinformerForMaskedLM | LinformerConfig | Mapping[str, Any] | None = None,
     tokenizer: Tokenizers = None,
     output: str | Path | None = None,
     validation: Any = None,
     text_field: str = "text",
     cache: str | Path | None = None,
-    start: str | Path | None = None,
     restart: bool = False,
     progress: bool = True,
     **options: Any,
 ) -> PretrainingResult:
-    """Train a new masked-language model on ``corpus``, or go on with one (``start``).
+    """Train a new language model on ``corpus``: a LinformerForMaskedLM, or a LinformerForCausalLM where
+    ``settings.objective`` is "causal".
 
     ``corpus``: text, .jsonl and .parquet files, folders, "hf:NAME[:CONFIG]:SPLIT", or texts and Documents that can be
     iterated over again. ``config``: a LinformerConfig or its fields; vocabulary and special tokens become the
-    tokenizer's.
+    tokenizer's. Or a loaded model, which is trained on, in place, with its ``tokenizer``.
     ``tokenizer``: a loaded one, a folder or hub name, or TokenizerSettings for one that is trained on the corpus (the
     default). ``validation``: text of its own to measure on; default: ``settings.validation_tokens`` of the corpus.
     ``cache``: folder for trained tokenizers and token files, which several runs may share; default: inside ``output``
     while the run lasts. ``output``: folder for checkpoints, records, the finished model, its card and report; called
     again with it, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
     ``options``: fields of the settings by name.
-    ``start``: folder of an earlier pre-training whose weights it begins with, in place of new ones. ``config`` and
-    ``tokenizer`` are its own by default; another ``config`` may have other attention, k and n: what both models have is
-    copied, positions of a longer one are tiled, and projections that the earlier one lacks begin as in a new model.
 
     Initial weights, order of blocks and masks depend on ``settings.seed`` alone, not on the kind of attention.
 
@@ -108,12 +106,11 @@ def pretrain(
     """
     began = time.perf_counter()
     settings = replace(settings or PretrainingSettings(), **options)
-    process = processes_of(settings)
+    process = current_process(settings.device)
     texts = corpus_of(corpus, text_field)
     held = None if validation is None else corpus_of(validation, text_field)
-    begun = None if start is None else Start(start)
-    tokenizer = tokenizer if begun is None or tokenizer is not None else begun.folder
-    with place_of_run(output, (tokenizer, start, *_named(texts, held)), process) as folder:
+    named = [each for each in (texts, held) if isinstance(each, CorpusFiles)]
+    with place_of_run(output, (tokenizer, *named), process) as folder:
         reader = CorpusReader(
             texts,
             tokenizer,
@@ -122,7 +119,7 @@ def pretrain(
             process=process,
             progress=progress,
         )
-        job = PretrainingJob(reader, config, settings, held, process, begun)
+        job = PretrainingJob(reader, config, settings, held, process)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
         if cache is None and process.is_main_process:
             _remove_tokens(folder / CACHE)
@@ -134,7 +131,6 @@ def pretrain(
         curve[-1]["loss"],
         curve[-1]["perplexity"],
         first["unigram_loss"],
-        first["bigram_loss"],
         curve,
         steps=end["step"],
         tokens=end["tokens"],
@@ -149,19 +145,7 @@ def _curve(rows: Iterable[dict[str, Any]], tokens_per_step: int) -> list[dict[st
     return [{**row, "tokens": row["step"] * tokens_per_step} for row in rows]
 
 
-class Validation(NamedTuple):
-    """``loss``: nats a hidden token, ``perplexity`` its exponential; ``quarters``: in each quarter of a block."""
-
-    loss: float
-    perplexity: float
-    quarters: list[float]
-
-    def summary(self) -> dict[str, float]:
-        """Loss and perplexity."""
-        return {"loss": self.loss, "perplexity": self.perplexity}
-
-
-class PretrainingJob(MeasuredJob):
+class PretrainingJob(Job):
     """Model, data and loss of one run."""
 
     kind, event, metric, doing = "pretraining", "validation", "loss", "pre-training"
@@ -169,17 +153,23 @@ class PretrainingJob(MeasuredJob):
     def __init__(
         self,
         reader: CorpusReader,
-        config: LinformerConfig | Mapping[str, Any] | None,
+        config: LinformerForMaskedLM | LinformerConfig | Mapping[str, Any] | None,
         settings: PretrainingSettings,
         held: Corpus | None,
         process: Any,
-        start: Start | None = None,
     ) -> None:
         super().__init__(settings, process)
-        self.reader, self.held, self.start_key = reader, held, None if start is None else start.key
-        self.config = config_for(
-            start.described() if start is not None and config is None else config, reader.tokenizer
-        )
+        self.reader, self.held = reader, held
+        self.start = None
+        causal = settings.objective == CAUSAL
+        if isinstance(config, LinformerForMaskedLM):
+            if config.config.causal != causal:
+                raise ConfigurationError(f'objective="{settings.objective}" is not that of a {type(config).__name__}')
+            fit_tokenizer(reader.tokenizer, config.config, name="the model to train on")
+            self.start, self.config, self.model = model_key(config), config.config, config
+        else:
+            self.config = config_for(config, reader.tokenizer, causal=causal)
+            self.model = new_model(self.config, settings.seed)
         self.length = settings.length or self.config.max_position_embeddings
         if self.length > self.config.max_position_embeddings:
             raise ConfigurationError(
@@ -187,10 +177,7 @@ class PretrainingJob(MeasuredJob):
                 "takes (max_position_embeddings)"
             )
         reader.tokenizer.model_max_length = self.config.max_position_embeddings
-        model = new_model(self.config, settings.seed)
-        if start is not None:
-            start.begin(model)
-        self.model = self.trained = model.to(process.weights_device)
+        self.trained = self.model.to(self.device)
         self.opened = Student(self.model, reader.tokenizer)
 
     def subject(self) -> dict[str, Any]:
@@ -198,14 +185,14 @@ class PretrainingJob(MeasuredJob):
         data = {"corpus": self.reader.key, "tokenizer": self.reader.tokenizer_key}
         if self.held is not None:
             data["validation"] = corpus_key(self.held)
-        return {"model": described(self.config), "data": data, "start": self.start_key}
+        return {"model": described(self.config), "data": data, "start": self.start}
 
     def identity(self) -> dict[str, Any]:
         """See Job; the steps are the same in any number of processes that divides their blocks."""
-        blocks, readers = self.settings.tokens_per_step // self.length, self.process.readers
-        return super().identity() | {"processes": readers if blocks % readers else 1}
+        blocks, processes = self.settings.tokens_per_step // self.length, self.process.num_processes
+        return super().identity() | {"processes": processes if blocks % processes else 1}
 
-    def steps(self, start: int = 0) -> Iterator[list[MaskedBlocks]]:
+    def steps(self, start: int = 0) -> Iterator[list[AskedBlocks]]:
         """See Job."""
         return self.data.steps(start)
 
@@ -214,14 +201,13 @@ class PretrainingJob(MeasuredJob):
         return share * self.loss(model, part, self.device)
 
     def groups(self, model: torch.nn.Module) -> list[dict[str, Any]]:
-        """See Job; with the moments of the settings."""
-        moments = {"betas": (self.settings.beta1, self.settings.beta2), "eps": self.settings.epsilon}
+        """See Job; with RoBERTa's moments."""
+        moments = {"betas": (0.9, 0.98), "eps": 1e-6}
         return [group | moments for group in super().groups(model)]
 
     @torch.no_grad()
-    def measure(self) -> Validation:
-        """Loss on the validation set."""
-        self.model.eval()
+    def measure(self) -> dict[str, Any]:
+        """See Job; ``loss``: nats a token, ``quarters``: that of the tokens in each quarter of a block."""
         totals, counts = (torch.zeros(QUARTERS, dtype=torch.float64) for _ in range(2))
         for part in self.data.validation:
             with self.autocast():
@@ -231,22 +217,22 @@ class PretrainingJob(MeasuredJob):
             counts += quarter.bincount(minlength=QUARTERS)
         loss = float(totals.sum() / counts.sum())
         quarters = [round(value, 4) for value in (totals / counts.clamp(min=1)).tolist()]
-        return Validation(loss, math.exp(min(loss, 700.0)), quarters)
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "quarters": quarters}
 
     @contextmanager
     def prepared(self) -> Generator[None]:
-        """See MeasuredJob; the corpus is tokenised once before."""
+        """See Job; the corpus is tokenised once before."""
         self.data = PretrainingData(
             self.reader.tokens(),
             self.reader.tokenizer,
             self.settings,
             length=self.length,
             validation=None if self.held is None else self.reader.tokens(self.held),
-            rank=self.process.reader,
-            processes=self.process.readers,
+            rank=self.process.process_index,
+            processes=self.process.num_processes,
         )
         with learning(self.model, recompute=self.settings.gradient_checkpointing):
-            self.loss = HiddenTokensLoss(self.model)
+            self.loss = AskedTokensLoss(self.model)
             try:
                 yield
             finally:
@@ -256,12 +242,11 @@ class PretrainingJob(MeasuredJob):
         """Sizes of the data, what counting alone would lose, and the machine."""
         return {**self.data.facts(), "environment": environment(self.device, self.dtype)}
 
-    def budgets(self) -> tuple[float, ...]:
+    def budgets(self) -> Sequence[float]:
         """Steps for the tokens that were chosen, or for one pass where nothing was."""
-        chosen = self.settings
-        if chosen.max_tokens is not None:
-            return (chosen.max_tokens / self.data.step_tokens,)
-        return () if chosen.max_steps or chosen.max_minutes else (self.data.steps_of_one_pass(),)
+        if self.settings.max_tokens is not None:
+            return [self.settings.max_tokens / self.data.step_tokens]
+        return [] if self.settings.max_steps else [self.data.steps_of_one_pass()]
 
     def means(self) -> dict[str, float]:
         """The tokens trained on so far."""
@@ -276,21 +261,21 @@ class PretrainingJob(MeasuredJob):
         super().save(run, folder)
         first, last, end = (run.records.last(event) or {} for event in ("run", "validation", "end"))
         ours = f"this model, after {last['step']:,} steps ({end['tokens']:,} tokens)"
-        losses = {ours: last["loss"], **counted_losses(first)}
+        losses = {ours: last["loss"], "predicting frequencies alone": first["unigram_loss"]}
         data = ("corpus_documents", "corpus_tokens", "validation_tokens", "length")
         trained = {name: end[name] for name in ("step", "tokens", "seconds")}
         recipe = {"parameters": self.model.num_parameters(), **trained, **vars(self.settings)}
+        does, asked = CARD[self.settings.objective]
         blocks: list[Block] = [
-            f"A masked-language model trained from scratch with Longform {longform.__version__}. It fills in hidden "
-            "tokens; for another task it has to be fine-tuned.",
+            f"A {self.settings.objective} language model trained from scratch with Longform {longform.__version__}. "
+            f"{does}; for another task it has to be fine-tuned.",
             Heading("Data"),
             facts_table({name.replace("_", " "): first[name] for name in data}),
             Heading("Training"),
             facts_table({name.replace("_", " "): value for name, value in recipe.items() if value is not None}),
             Heading("Evaluation"),
-            f"{first['validation_hidden_tokens']:,} tokens of held-out text were hidden once and for all (15 % of the "
-            "tokens; 80 % of them behind the mask token, 10 % behind another token, 10 % left as they were). The model "
-            f"was asked for them, with blocks of {first['length']:,} tokens.",
+            f"The model was asked for {first['validation_asked_tokens']:,} tokens of held-out text ({asked}), with "
+            f"blocks of {first['length']:,} tokens.",
             Table(
                 ["", "loss (nats a token)", "perplexity"],
                 [[name, f"{loss:.4f}", f"{math.exp(loss):.2f}"] for name, loss in losses.items()],

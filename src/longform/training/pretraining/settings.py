@@ -3,16 +3,19 @@
 from dataclasses import dataclass
 
 from longform.choices import PACKINGS
-from longform.errors import ConfigurationError
 from longform.runs.settings import check_between, check_least, check_positive
-from longform.training.engine.settings import ShareableSettings, one_of
+from longform.training.engine.settings import TrainingSettings, one_of
+
+MASKED, CAUSAL = "masked", "causal"
 
 
 @dataclass(frozen=True)
-class PretrainingSettings(ShareableSettings):
-    """How a masked-language model learns from scratch, beside the settings of every training; defaults are RoBERTa's.
+class PretrainingSettings(TrainingSettings):
+    """How a language model learns from scratch, beside the settings of every training; defaults are RoBERTa's.
 
     Args:
+        objective: "masked": the model fills in hidden tokens; "causal": it says each token from those before it, for
+            which its attention needs a window and slots of runs (``projection`` not "linear" or "random").
         length: tokens of a block, special tokens included; default: all that the model takes.
         packing: "full": blocks are full, and a separator stands between the documents in them; "documents": no block
             holds two documents, and what is left of each is padded.
@@ -20,12 +23,8 @@ class PretrainingSettings(ShareableSettings):
         tokens_per_step: tokens of one optimiser step, over all processes.
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, one pass over the corpus.
         max_tokens: tokens of training text, over all processes.
-        beta1: Adam's decay of the mean gradient (0 to 1).
-        beta2: Adam's decay of the mean squared gradient (0 to 1).
-        epsilon: Adam's addend to the root of the mean squared gradient.
-        mask_fraction: part of the content tokens (0 to 1) that the model is asked for.
-        mask_share: part of these (0 to 1) that become the mask token.
-        random_share: part of these (0 to 1) that become another token; the rest stays as it is.
+        mask_fraction: part of the content tokens (0 to 1) that a masked model is asked for; of these 80 % become the
+            mask token, 10 % another token, and the rest stays as it is.
         validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus.
         evaluations: how often the validation loss is measured while training at most, at even distances (before and
             after come on top).
@@ -33,6 +32,7 @@ class PretrainingSettings(ShareableSettings):
     Raises ConfigurationError for a value that cannot be.
     """
 
+    objective: str = one_of((MASKED, CAUSAL), MASKED)
     length: int | None = None
     packing: str = one_of(PACKINGS, "full")
     max_documents: int | None = None
@@ -40,12 +40,7 @@ class PretrainingSettings(ShareableSettings):
     max_tokens: int | None = None
     learning_rate: float = 5e-4
     warmup: float = 0.08
-    beta1: float = 0.9
-    beta2: float = 0.98
-    epsilon: float = 1e-6
     mask_fraction: float = 0.15
-    mask_share: float = 0.8
-    random_share: float = 0.1
     validation_tokens: int = 65_536
     evaluations: int = 9
 
@@ -57,13 +52,8 @@ class PretrainingSettings(ShareableSettings):
             "max_documents",
             "tokens_per_step",
             "max_tokens",
-            "epsilon",
             "mask_fraction",
             "validation_tokens",
         )
-        check_between(self, 0, 1, "beta1", "beta2", "mask_fraction", "mask_share", "random_share")
+        check_between(self, 0, 1, "mask_fraction")
         check_least(self, evaluations=0)
-        if self.mask_share + self.random_share > 1:
-            raise ConfigurationError(
-                f"mask_share={self.mask_share} and random_share={self.random_share} together are more than 1"
-            )

@@ -1,8 +1,10 @@
-"""What counting alone loses: beside sums over every hidden token, written out."""
+"""What counting pairs of tokens loses: beside sums over every hidden token, written out."""
 
 import math
 from collections import Counter
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longform.data.token_store import TokenStore
-from longform.training.pretraining import masking as counted_losses
-from longform.training.pretraining.masking import MaskedBlocks, bigram_loss, unigram_loss, unigram_shares
+from longform.training.pretraining.masking import AskedBlocks, unigram_loss, unigram_shares
+from longform_lab.paper import bigrams
 
 VOCABULARY = 5
 DOCUMENTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=8), min_size=1, max_size=5)
@@ -22,11 +24,17 @@ def _store(documents: list[list[int]]) -> TokenStore:
     return TokenStore(np.concatenate(documents).astype(np.uint16), np.cumsum([len(each) for each in documents]))
 
 
-def _hidden(rows: list[list[int]], places: list[int]) -> MaskedBlocks:
+def _loss(documents: list[list[int]], chosen: list[int], hidden: list[AskedBlocks]) -> float:
+    blocks = SimpleNamespace(store=_store(documents), documents=np.array(chosen))
+    data: Any = SimpleNamespace(tokenizer=range(VOCABULARY), blocks=blocks, validation=hidden)
+    return bigrams.bigram_loss(data)
+
+
+def _hidden(rows: list[list[int]], places: list[int]) -> AskedBlocks:
     ids = torch.tensor(rows)
     at = torch.tensor(places)
     labels = ids.flatten()[at]
-    return MaskedBlocks(ids.flatten().index_fill(0, at, 4).view_as(ids), None, at, labels)
+    return AskedBlocks(ids.flatten().index_fill(0, at, 4).view_as(ids), None, at, labels)
 
 
 def _one_by_one(documents: list[list[int]], shares: np.ndarray, rows: list[list[int]], places: list[int]) -> float:
@@ -49,7 +57,7 @@ def test_bigrams_are_those_of_the_documents_with_known_tokens_before(documents, 
     places = sorted(data.draw(st.sets(st.integers(0, 4 * len(rows) - 1), min_size=1)))
     chosen = sorted(data.draw(st.sets(st.integers(0, len(documents) - 1), min_size=1)))
     shares = unigram_shares(np.bincount(np.concatenate(documents), minlength=VOCABULARY))
-    found = bigram_loss(shares, _store(documents), np.array(chosen), [_hidden(rows, places)])
+    found = _loss(documents, chosen, [_hidden(rows, places)])
     assert found == pytest.approx(_one_by_one([documents[each] for each in chosen], shares, rows, places))
 
 
@@ -57,10 +65,10 @@ def test_a_text_without_surprise_costs_less_by_pairs_than_by_frequencies(monkeyp
     documents = [[0, 1, 2, 3] * 20]
     shares = unigram_shares(np.bincount(documents[0], minlength=VOCABULARY))
     hidden = [_hidden([[0, 1, 2, 3]], [1, 3])]
-    by_pairs = bigram_loss(shares, _store(documents), np.array([0]), hidden)
+    by_pairs = _loss(documents, [0], hidden)
     assert by_pairs < 0.1 < unigram_loss(shares, hidden)
-    monkeypatch.setattr(counted_losses, "COUNTED", 2)  # of so many tokens, 0 before 1 is all that is known
-    assert by_pairs < bigram_loss(shares, _store(documents), np.array([0]), hidden) < unigram_loss(shares, hidden)
+    monkeypatch.setattr(bigrams, "COUNTED", 2)  # of so many tokens, 0 before 1 is all that is known
+    assert by_pairs < _loss(documents, [0], hidden) < unigram_loss(shares, hidden)
 
 
 def test_shares_add_up_to_one_and_none_is_zero():
