@@ -268,6 +268,19 @@ def test_the_student_is_given_back_as_it_was(student_folder: Path, teacher: Bert
     assert out.last_hidden_state.shape == (1, 3, 20)
 
 
+def test_minutes_become_steps_and_learn_nothing(
+    student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
+) -> None:
+    chosen = {**vars(SETTINGS), "max_tokens": None, "max_steps": None, "max_minutes": 0.02}
+    result = _run(student_folder, teacher, texts, settings=DistillationSettings(**chosen), output=tmp_path / "run")
+    assert result.steps >= 1
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["steps"] == result.steps
+    same = DistillationSettings(**{**chosen, "max_minutes": None, "max_steps": result.steps})
+    again = _run(student_folder, teacher, texts, settings=same)
+    timed, plain = result.student.state_dict(), again.student.state_dict()
+    assert all(torch.equal(timed[name], plain[name]) for name in plain)
+
+
 def test_tokens_become_steps(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
     settings = DistillationSettings(
         length=48, min_length=12, tokens_per_step=100, max_tokens=650, heldout_documents=4, gradient_checkpointing=True

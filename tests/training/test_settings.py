@@ -10,6 +10,7 @@ from longform.training.engine.settings import DistillationSettings, FinetuningSe
 @pytest.mark.parametrize(
     ("kind", "changed", "named"),
     [
+        (DistillationSettings, {"max_minutes": -1}, "max_minutes=-1"),
         (DistillationSettings, {"learning_rate": 0.0}, "learning_rate=0.0 must be more than 0"),
         (DistillationSettings, {"warmup": 1.5}, "warmup=1.5 must be between 0 and 1"),
         (DistillationSettings, {"schedule": "step"}, 'schedule="step"; it is one of cosine, linear, constant'),

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from longform.choices import DTYPES
-from longform.cli.arguments import add_restart, command, command_parser, one_of, print_next, print_table
+from longform.cli.arguments import add_restart, command_parser, one_of, print_next
 from longform.errors import require
 
 SUMMARY = "time and memory against length of text, beside other encoders"
 
-DOCUMENTS = "documents"  # the preset of whole documents, which is no grid of cells
 # What the tables of longform_lab.speed have, which import torch; a test compares them.
 PRESETS = ("small", "bars", "bars-train", "variants", "batches", "dtypes", "memory", "million", "paper", "full")
 SIZES = ("tiny", "minilm", "base")
@@ -36,11 +35,10 @@ def parser() -> Any:
     )
     made.add_argument(
         "--preset",
-        **one_of((*PRESETS, DOCUMENTS)),
+        **one_of(PRESETS),
         default="small",
         help="what is measured; what "
-        "--lengths ... --competitors choose replaces that of its first stage, others are left out; "
-        "documents: whole ones, end to end, beside other runtimes",
+        "--lengths ... --competitors choose replaces that of its first stage, others are left out",
     )
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
     made.add_argument(
@@ -81,33 +79,6 @@ def parser() -> Any:
     )
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
     made.add_argument("--device", **one_of(("auto", "cpu", "cuda")), default="auto", help="auto: the first GPU, if any")
-    made.add_argument(
-        "--texts",
-        nargs="+",
-        default=[],
-        help="of --preset documents: files or folders of documents; "
-        "else the longest licence texts of the demo's package",
-    )
-    made.add_argument(
-        "--original",
-        default="bundled",
-        help="of --preset documents: the encoder that reads chunks, a "
-        "folder or hub name; bundled: all-MiniLM-L6-v2 of its package",
-    )
-    made.add_argument(
-        "--longform",
-        nargs="+",
-        default=[],
-        help="of --preset documents: more folders of Longforms made "
-        "of the original, beside those that are converted from it",
-    )
-    made.add_argument(
-        "--readings",
-        nargs="+",
-        default=[],
-        help="of --preset documents: names of readings, or how they "
-        "begin, beside chunks in transformers; all where none is named",
-    )
     made.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="folder for records and report")
     add_restart(made, "the rows that are there; the records so far stay in the folder as records-until-TIME.jsonl")
     made.add_argument(
@@ -118,13 +89,8 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure what is lacking, write the report, and say where it is."""
-    from longform.runs.output import check_output, sole_output
-
-    if settings.preset == DOCUMENTS:
-        with sole_output(settings.output, folder=True) as output:
-            _measure_documents(settings, output)
-        return
     from longform.inference.loading import pick_device
+    from longform.runs.output import check_output, sole_output
     from longform_lab.speed.cell_run import Effort
     from longform_lab.speed.competitors import chosen_competitors
     from longform_lab.speed.presets import chosen_stages
@@ -146,36 +112,6 @@ def run(settings: Any) -> None:
         _measure(stages, settings, output)
     print(f"saved  {output} (report.html, table.md, pictures, records.jsonl)")
     print_next(f"open {output}/report.html")
-
-
-def _measure_documents(settings: Any, output: Path) -> None:
-    from longform.data.text import read_documents
-    from longform.inference.weights import local_source
-    from longform.runs.facts import hardware
-    from longform_lab.speed.documents import RECORDS, bundled_documents, measure_documents, rows_of
-    from longform_lab.speed.grid import open_grid, set_aside
-    from longform_lab.speed.selection import chosen_threads
-
-    open_grid(output)
-    if settings.restart and (aside := set_aside(output, RECORDS)):
-        print(f"set aside  {aside}")
-    given = [document.text for document in read_documents(settings.texts)] if settings.texts else bundled_documents()
-    cores = hardware()["cores"] or 1
-    threads = sorted({1, min(2, cores)}) if settings.threads is None else [chosen_threads(settings.threads)]
-    records = measure_documents(
-        given,
-        local_source(settings.original),
-        {Path(name).name: Path(name) for name in settings.longform},
-        output,
-        threads=threads,
-        repeats=settings.repeats,
-        batch_tokens=settings.batch_tokens,
-        only=settings.readings,
-        also=settings.records,
-    )
-    print_table("whole documents, end to end", rows_of(records))
-    print(f"saved  {output} (documents.jsonl)")
-    print_next(command("evaluate", "retrieval", "--queries", "queries.jsonl", "--documents", "documents.jsonl"))
 
 
 def _measure(stages: Any, settings: Any, output: Path) -> None:

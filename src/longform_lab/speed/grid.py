@@ -94,9 +94,9 @@ def worth_another_try(record: Record, effort: Effort) -> bool:
     return reason.startswith(PASSING) or (more_time and reason.startswith(TOO_LONG))
 
 
-def set_aside(output: Path, name: str = RECORDS) -> Path | None:
+def set_aside(output: Path) -> Path | None:
     """Give the records in ``output`` another name, so that all is measured again; returns it, None without records."""
-    path = output / name
+    path = output / RECORDS
     if not path.exists():
         return None
     now = datetime.datetime.now(datetime.UTC)

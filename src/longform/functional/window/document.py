@@ -109,7 +109,7 @@ class EvenSlots(NamedTuple):
 
 @kept
 def even_slots(length: int, window: int, size: int, sinks: int, budget: float | None, slots: int) -> EvenSlots:
-    """Those of a document of ``length`` tokens, which all layers share, in float32; see FarSlots."""
+    """Slots of a document of ``length`` tokens, which all layers share, in float32; see FarSlots."""
     starts = torch.arange(slots - sinks) * size
     tokens = (starts + size).clamp(max=length) - starts.clamp(min=sinks)
     count = torch.cat([torch.arange(sinks) < length, tokens.clamp(min=0)]).to(torch.float32)

@@ -172,7 +172,7 @@ class AlignmentJob(Job):
 
     def budgets(self) -> Sequence[float]:
         """A number of steps where nothing was chosen."""
-        return [] if self.settings.max_steps else [DEFAULT_STEPS]
+        return [DEFAULT_STEPS] if self.is_unbounded else []
 
     def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
         """Documents that were read."""

@@ -208,7 +208,7 @@ class DistillationJob(Job):
     def budgets(self) -> Sequence[float]:
         """Steps for the tokens that were chosen, or for a number of them where nothing was."""
         tokens = self.settings.max_tokens
-        if tokens is None and self.settings.max_steps is None:
+        if tokens is None and self.is_unbounded:
             tokens = DEFAULT_TOKENS
         return [] if tokens is None else [tokens / (self.source.step_tokens * self.process.num_processes)]
 

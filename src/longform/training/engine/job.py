@@ -4,6 +4,7 @@ Distillation, alignment, fine-tuning and pre-training are each a Job; ``trainer`
 """
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -105,9 +106,14 @@ class Job(ABC):
         return math.ceil(steps / (self.settings.evaluations + 1))
 
     def count_steps(self) -> int:
-        """Optimiser steps of the smallest budget."""
+        """Optimiser steps of the smallest budget but that of minutes."""
         chosen = [] if self.settings.max_steps is None else [self.settings.max_steps]
-        return min(math.ceil(steps) for steps in [*chosen, *self.budgets()])
+        return min((math.ceil(steps) for steps in [*chosen, *self.budgets()]), default=sys.maxsize)
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether neither steps nor minutes were chosen."""
+        return self.settings.max_steps is None and self.settings.max_minutes is None
 
     def save(self, run: RunFolder, folder: Path) -> None:
         """Everything that the finished folder holds."""

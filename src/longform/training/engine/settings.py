@@ -11,7 +11,7 @@ from longform.runs.settings import Settings, check_between, check_choices, check
 if TYPE_CHECKING:
     import torch
 
-BUDGETS = ("max_steps", "max_tokens")
+BUDGETS = ("max_steps", "max_minutes", "max_tokens")
 DEFAULT_TOKENS = 2_000_000
 SHORT, LONG = 512, 4096  # tokens: bounds of the length of crops that is taken where none is chosen
 
@@ -27,6 +27,7 @@ class TrainingSettings(Settings):
 
     Args:
         max_steps: optimiser steps. Of several budgets the smallest holds.
+        max_minutes: wall-clock minutes: the first steps are timed, and the number that fits is then fixed.
         tokens_per_forward: tokens, padding included, that pass through the model at once; a step of more accumulates
             gradients.
         learning_rate: highest learning rate.
@@ -45,6 +46,7 @@ class TrainingSettings(Settings):
     """
 
     max_steps: int | None = None
+    max_minutes: float | None = None
     tokens_per_forward: int = 16_384
     learning_rate: float | None = None
     warmup: float = 0.1
@@ -63,6 +65,7 @@ class TrainingSettings(Settings):
             "learning_rate",
             "max_grad_norm",
             "max_steps",
+            "max_minutes",
             "tokens_per_forward",
             "save_every_steps",
         )

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
+TIMED_STEPS = 2
 LOGS = 100  # how many records of the loss a run writes at least
 
 
@@ -79,6 +81,7 @@ class Training:
 
     def __init__(self, job: Job, run: RunFolder, *, shown: bool) -> None:
         self.job, self.run, self.shown, self.process = job, run, shown, job.process
+        self.model: nn.Module = job.trained
         self.step = 0
         self.losses: list[Tensor] = []  # of the steps since the last record
 
@@ -106,10 +109,33 @@ class Training:
         self.run.records.begin()  # of a run that was killed before this had an end
         if facts := self.job.facts():
             self.run.records.add("run", 0, **facts)
-        steps = self.job.count_steps()
+        steps, minutes = self.job.count_steps(), self.job.settings.max_minutes
+        began = time.perf_counter()
         if self.job.measured_before and self.job.measure_every(steps):
             self._measure()
+        if minutes is not None:
+            # A measurement takes about what the first one took, and the settings say how many there are.
+            measuring = (time.perf_counter() - began) * (1 + getattr(self.job.settings, "evaluations", 0))
+            steps = min(steps, max(1, int((60 * minutes - measuring) / self._seconds_of_a_step())))
         self.run.fix_steps(steps)
+
+    def _seconds_of_a_step(self) -> float:
+        """Mean over a few steps, after one that does not count; they are carried out, and undone."""
+        job, seconds = self.job, []
+        before = {name: x.clone() for name, x in job.trained.state_dict().items()}
+        optimizers, batches = job.make_optimizers(job.trained), job.steps()
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            for _ in tqdm(range(TIMED_STEPS + 1), desc="timing steps", leave=False, disable=not self.shown):
+                parts = next(batches)
+                began = time.perf_counter()
+                float(self._backward(parts))
+                for each in optimizers:
+                    each.step()
+                    each.zero_grad()
+                seconds.append(time.perf_counter() - began)
+        job.trained.load_state_dict(before)
+        job.means()  # forgets these steps
+        return self._mean(sum(seconds[1:]) / TIMED_STEPS)
 
     def _prepare(self) -> None:
         job, settings, steps = self.job, self.job.settings, self.run.steps
@@ -122,24 +148,13 @@ class Training:
         schedule = {"constant": "constant_with_warmup"}.get(settings.schedule, settings.schedule)
         warmup = int(settings.warmup * steps)
         self.schedules = [get_scheduler(schedule, each, warmup, steps) for each in self.optimizers]
-        self.model: nn.Module = job.trained
         if self.process.num_processes > 1:
             # A text within the window does not use the memory's parameters.
             self.model = DistributedDataParallel(job.trained, find_unused_parameters=True)
 
     def _take_step(self, parts: Sequence[Part]) -> None:
-        """Forward and backward over the parts of one step, for which processes exchange gradients once; the update."""
-        job = self.job
-        self.model.train()
-        total = torch.zeros((), device=job.device)
-        whole = self._mean(sum(part.weight for part in parts))
-        for part in parts:
-            waits = isinstance(self.model, DistributedDataParallel) and part is not parts[-1]
-            with self.model.no_sync() if waits else contextlib.nullcontext():
-                with job.autocast():
-                    loss = job.part_loss(self.model, part, part.weight / whole)
-                loss.backward()
-            total += loss.detach()
+        """Forward, backward and update; the step's loss is kept for the next record."""
+        job, total = self.job, self._backward(parts)
         norm = nn.utils.clip_grad_norm_(job.trained.parameters(), job.settings.max_grad_norm)
         self.gradient, self.step = float(norm), self.step + 1
         check_step(
@@ -151,6 +166,21 @@ class Training:
         for each in self.optimizers:
             each.zero_grad()
         self.losses.append(total)
+
+    def _backward(self, parts: Sequence[Part]) -> Tensor:
+        """The loss of a step, and its gradients over all parts, which processes exchange once."""
+        job = self.job
+        self.model.train()
+        total = torch.zeros((), device=job.device)
+        whole = self._mean(sum(part.weight for part in parts))
+        for part in parts:
+            waits = isinstance(self.model, DistributedDataParallel) and part is not parts[-1]
+            with self.model.no_sync() if waits else contextlib.nullcontext():
+                with job.autocast():
+                    loss = job.part_loss(self.model, part, part.weight / whole)
+                loss.backward()
+            total += loss.detach()
+        return total
 
     def _mean(self, value: float) -> float:
         """Mean over the processes, as gradients are averaged."""

@@ -246,7 +246,7 @@ class PretrainingJob(Job):
         """Steps for the tokens that were chosen, or for one pass where nothing was."""
         if self.settings.max_tokens is not None:
             return [self.settings.max_tokens / self.data.step_tokens]
-        return [] if self.settings.max_steps else [self.data.steps_of_one_pass()]
+        return [self.data.steps_of_one_pass()] if self.is_unbounded else []
 
     def means(self) -> dict[str, float]:
         """The tokens trained on so far."""
