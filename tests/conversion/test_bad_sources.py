@@ -99,6 +99,12 @@ def test_a_broken_configuration(bert_folder, content):
     refused(bert_folder, "config.json")
 
 
+@pytest.mark.parametrize("architectures", [True, "BertModel", [3]])
+def test_architectures_that_are_no_list_of_names(bert_folder, architectures):
+    change_config(bert_folder, architectures=architectures)
+    refused(bert_folder, "config.json", "architectures")
+
+
 def test_a_configuration_of_wrong_types(bert_folder):
     change_config(bert_folder, hidden_size="wide")
     refused(bert_folder, "config.json", "hidden_size")

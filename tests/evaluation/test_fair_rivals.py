@@ -10,6 +10,7 @@ from tiny_models import make_sentence_transformer, save_bert, save_longform, sav
 import longform
 from longform.inference.loading import load_limited
 from longform_lab.demo.finding_report import WORK, gain, report_finding
+from longform_lab.demo.learning import STACKS
 from longform_lab.tables.long_retrieval_tables import beside_each_other
 
 TEXT = "the near text is far and good " * 20  # 140 tokens
@@ -93,11 +94,16 @@ def test_better_by_has_one_sign_everywhere(folders: dict[str, Path], tmp_path: P
     assert "original, cut" in shown
     assert "better than original, cut (first 32 tokens) by -40.0 (-40.0 to -40.0)" in gain(found.records)
     results = {"speeches": {"rows": found.records}, "passages": {"rows": found.records[:3]},
-               "prepare": {"queries": 3, "documents": 3, "words": 9}}  # fmt: skip
+               "prepare": {"queries": 3, "documents": 3, "words": 9},
+               "layer": {"rows": [{"length": 8, "longform": 1.0, "full": 2.0}]}}  # fmt: skip
+    for name, right in zip(STACKS, (90.0, 80.0, 10.0, 20.0), strict=True):
+        results[name] = {"accuracy": right, "interval": [right, right], "per_text": [right] * 3, "seconds": 1.0}
     (tmp_path / WORK).mkdir()
     report_finding(tmp_path, results, [], {})
     page = (tmp_path / "report.html").read_text()
     assert "better than Longform by" in page
+    assert "better by +80.0 (+80.0 to +80.0)" in page
+    assert "<td>-80.0 (-80.0 to -80.0)</td>" in page  # of the paper's E, under "better than the default by"
     row = page[page.index('<td class="word">original, cut</td>') :]
     assert "<td>+40.0 (+40.0 to +40.0)</td>" in row[: row.index("</tr>")]
     heads, body = beside_each_other([

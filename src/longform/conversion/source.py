@@ -55,7 +55,7 @@ def open_source(source: str | Path | PreTrainedModel, *, tokenizer: Any = None) 
     return Source(
         name=str(source),
         config=config,
-        architectures=list(config.architectures or []),
+        architectures=config.architectures or [],
         tensors=read_weights(encoder),
         tokenizer=_read_tokenizer(encoder) if tokenizer is None else tokenizer,
         sentence_folder=sentence_folder,
@@ -113,9 +113,19 @@ def _read_config(folder: Path) -> PreTrainedConfig:
         raise ConversionError(f"{path} does not hold an object")
     check_model_type(content.get("model_type"))
     try:
-        return AutoConfig.from_pretrained(folder)
+        return checked_config(AutoConfig.from_pretrained(folder))
     except Exception as error:
         raise ConversionError(f"{path} is not a valid configuration: {error}") from error
+
+
+def checked_config(config: PreTrainedConfig) -> PreTrainedConfig:
+    """``config`` itself. Raises ValueError where ``architectures``, which transformers does not look at, is no list of
+    names.
+    """
+    found = config.architectures
+    if found is not None and not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
+        raise ValueError(f"architectures={found!r} must be a list of names of classes, or null")
+    return config
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 from transformers.utils import cached_file, find_adapter_config_file, logging
 
 from longform.conversion.shipped import named_folder
-from longform.conversion.source import read_weights
+from longform.conversion.source import checked_config, read_weights
 from longform.data.special_tokens import fit_tokenizer
 from longform.errors import CheckpointError, require
 from longform.runs.output import check_utf_8
@@ -156,7 +156,8 @@ def read_config(source: str | Path, what: str) -> Any:
     """
     with reading(what, source):
         adapter = adapter_of(source)
-        config = AutoConfig.from_pretrained(adapter["base_model_name_or_path"] if adapter else source)
+        base = adapter["base_model_name_or_path"] if adapter else source
+        config: Any = checked_config(AutoConfig.from_pretrained(base))
     if adapter and adapter.get("task_type") == "SEQ_CLS":
         config.architectures = ["ForSequenceClassification"]
     return config
