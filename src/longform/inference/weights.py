@@ -4,6 +4,7 @@ transformers gives what a checkpoint lacks random weights, and says so in a log 
 """
 
 import json
+import os
 import re
 import threading
 import warnings
@@ -305,10 +306,9 @@ def _unreadable(what: str, source: str | Path, error: Exception) -> CheckpointEr
 
 
 def _hint(source: str | Path) -> str:
-    folder = Path(source)
-    if not folder.is_dir():
-        return "" if folder.exists() else MISSING
-    names = {path.name for path in folder.iterdir()}
+    if not os.path.isdir(source):  # pathlib raises for names that no file system takes
+        return "" if os.path.exists(source) else MISSING
+    names = set(os.listdir(source))
     if "adapter_config.json" in names:
         return JOINED
     if any(name.endswith(".bin") for name in names) and not any(name.endswith(".safetensors") for name in names):

@@ -20,12 +20,8 @@ LONGFORM, OTHER = "#0b7a75", "#b8b2a7"
 
 
 def gain(rows: Rows) -> str:
-    """How much better or worse the Longform finds than the original does, cut and in chunks, and how sure that is.
-
-    Of chunks of several lengths those that find most are taken.
-    """
-    longform, cut, *others = alone(rows)
-    chunks = max((row for row in others if row["strategy"] == "chunk-average"), key=lambda row: row[MEASURE])
+    """How much better or worse the Longform finds than the original does, cut and in chunks, and how sure that is."""
+    longform, cut, chunks = rows[:3]
     beside = (
         f"than {named(row)} by {difference_of(longform['per_query'], row['per_query']).signed}" for row in (cut, chunks)
     )
@@ -56,11 +52,6 @@ def shown_learned(results: Mapping[str, Any]) -> str:
 def shown_scores(rows: Rows) -> str:
     """The score of each contender, a line each, which the summary's columns are beside."""
     return f"\n{'':14}".join(f"{row[MEASURE]:4.1f}  {named(row)}" for row in rows)
-
-
-def alone(rows: Rows) -> Rows:
-    """Contenders that are not fused with BM25."""
-    return [row for row in rows if row["compared_with"] == rows[0]["name"]]
 
 
 def named(row: Mapping[str, Any]) -> str:

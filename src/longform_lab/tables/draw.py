@@ -4,7 +4,7 @@
 
     python -m longform_lab.tables.draw
 
-A point of the frontier is a reading of ``longform benchmark --preset documents`` and a model of long_retrieval that is
+A point of the frontier is a reading of whole documents (records/documents.jsonl) and a model of long_retrieval that is
 read so: the original over chunks, as it is and aligned, whatever the runtime; or the Longform of the reading's name.
 """
 

@@ -27,7 +27,8 @@ class TrainingSettings(Settings):
 
     Args:
         max_steps: optimiser steps. Of several budgets the smallest holds.
-        max_minutes: wall-clock minutes: the first steps are timed, and the number that fits is then fixed.
+        max_minutes: wall-clock minutes: a few steps are timed, and the number that fits is then fixed; a fine-tuning's
+            evaluations come on top.
         tokens_per_forward: tokens, padding included, that pass through the model at once; a step of more accumulates
             gradients.
         learning_rate: highest learning rate.

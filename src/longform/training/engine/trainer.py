@@ -29,6 +29,8 @@ from longform.training.engine.records import show_measures
 from longform.training.engine.run_folder import RunFolder
 
 SHOWN = 3  # names of weights in a message
+TIMED_STEPS = 2  # that tell how many fit into the minutes that were chosen
+LOGS = 100  # how many records of the loss a run writes at least
 
 
 def check_start(model: nn.Module, what: str) -> None:
@@ -65,10 +67,6 @@ def _not_finite(model: nn.Module) -> list[str]:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
-TIMED_STEPS = 2
-LOGS = 100  # how many records of the loss a run writes at least
 
 
 class Training:
@@ -109,14 +107,14 @@ class Training:
         self.run.records.begin()  # of a run that was killed before this had an end
         if facts := self.job.facts():
             self.run.records.add("run", 0, **facts)
-        steps, minutes = self.job.count_steps(), self.job.settings.max_minutes
-        began = time.perf_counter()
-        if self.job.measured_before and self.job.measure_every(steps):
+        job, steps, measuring = self.job, self.job.count_steps(), 0.0
+        if job.measured_before and job.measure_every(steps):
+            began = time.perf_counter()
             self._measure()
-        if minutes is not None:
-            # A measurement takes about what the first one took, and the settings say how many there are.
-            measuring = (time.perf_counter() - began) * (1 + getattr(self.job.settings, "evaluations", 0))
-            steps = min(steps, max(1, int((60 * minutes - measuring) / self._seconds_of_a_step())))
+            measuring = (time.perf_counter() - began) * (2 + job.settings.evaluations)  # before, meanwhile, after
+        if job.settings.max_minutes is not None:
+            seconds = 60 * job.settings.max_minutes - self._mean(measuring)
+            steps = min(steps, max(1, int(seconds / self._seconds_of_a_step())))
         self.run.fix_steps(steps)
 
     def _seconds_of_a_step(self) -> float:
