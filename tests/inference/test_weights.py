@@ -16,6 +16,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceCl
 
 from longform.errors import CheckpointError
 from longform.inference.loading import load_pretrained
+from longform.inference.weights import reading
 from longform.training.distillation.run import distill
 from longform.training.engine.students import load_encoder, with_labels
 from longform.training.finetuning.run import finetune
@@ -154,3 +155,9 @@ def test_trainings_do_not_begin_from_random_weights(
     ):
         with pytest.raises(CheckpointError, match=r"lacks the weights (linformer\.)?embeddings\.word"):
             train()
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "model\0", "no such folder!"])
+def test_a_name_that_no_file_system_takes(name: str) -> None:
+    with pytest.raises(CheckpointError, match="it cannot be loaded"), reading("it", name):
+        raise OSError("not there")
