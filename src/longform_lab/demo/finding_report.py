@@ -43,9 +43,8 @@ def shown_learned(results: Mapping[str, Any]) -> str:
     """The accuracy of each stack, a line each, and the time of one layer at the greatest length."""
     lines = [f"{results[name]['accuracy']:4.1f} %  {name}" for name in STACKS]
     last = results["layer"]["rows"][-1]
-    lines.append(
-        f"{last['full'] / last['longform']:4.1f}    times as fast as full attention at {last['length']:,} tokens"
-    )
+    faster, length = last["full"] / last["longform"], last["length"]
+    lines.append(f"{faster:4.1f}    times as fast as full attention: a layer, forward and backward, {length:,} tokens")
     return f"\n{'':14}".join(lines)
 
 
@@ -109,10 +108,15 @@ def _learned(results: Mapping[str, Any], work: Path) -> list[Section]:
     )
     times = results["layer"]["rows"]
     with picture(work / "layer.png", 7.0, 3.6) as axes:
-        for name, colour, label in (("longform", LONGFORM, "Longform, default"), ("full", OTHER, "full attention")):
+        for name, colour, label in (
+            ("longform", LONGFORM, f"Longform, k = {LAYER_SLOTS}"),
+            ("full", OTHER, "full attention"),
+        ):
             axes.plot([row["length"] for row in times], [row[name] for row in times], "o-", color=colour, label=label)
         finish(axes, "", "tokens", "milliseconds, forward and backward", xscale="log", yscale="log")
-    said = f"time of one layer of width {LAYER_WIDTH}, k = {LAYER_SLOTS}, against length, beside full attention"
+    said = (
+        f"time of one layer of width {LAYER_WIDTH} with k = {LAYER_SLOTS} slots against length, beside full attention"
+    )
     layer = Section("One layer against length", pictures=[(f"{WORK}/layer.png", said)], text=[f"{said.capitalize()}."])
     return [Section("A layer that learns", table, text=[text]), layer]
 

@@ -117,7 +117,12 @@ def timed(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
     for length in lengths:
         ours, full = (
             longform.LinformerAttention(
-                LAYER_WIDTH, HEADS, max_length=length, projected_length=min(slots, length), projection=projection
+                LAYER_WIDTH,
+                HEADS,
+                max_length=length,
+                projected_length=slots,
+                projection=projection,
+                short_convolution=5,
             )
             for slots, projection in ((LAYER_SLOTS, "weighted_mean"), (length, "mean"))
         )
