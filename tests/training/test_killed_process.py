@@ -44,7 +44,7 @@ def test_one_process_is_killed(texts: list[str], tmp_path: Path) -> None:
     said = broken.communicate(timeout=300)[0]
     assert broken.returncode != 0
     assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in workers)
-    assert "the training goes on from its newest checkpoint" in said, said
+    assert "SIGKILL" in said, said  # torchrun says which one it was, and how it ended
     again = _start(corpus, tmp_path / "broken")
     said = again.communicate()[0]
     assert again.returncode == 0, said
