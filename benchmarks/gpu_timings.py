@@ -1,12 +1,13 @@
-"""Time of a pass on a GPU, eager and as a captured graph, beside full attention and the floor; appends records.
+"""Time of a pass and of a training step on a GPU, eager and as a graph, beside full attention and the floor; records.
 
 ::
 
     python -m benchmarks.gpu_timings --records runs/gpu-check/gpu_timings.jsonl --seconds 80
 
-Encoders of base size with random weights, bfloat16, inference, hidden states in: medians by the GPU's own clock. The
-floor is the operations that a pass cannot avoid over the rate of a product in the same process. What a graph gives is
-compared with what eager mode gives before it is timed. The most telling lengths come first.
+Encoders of base size with random weights, hidden states in: medians by the GPU's own clock. Inference is in bfloat16;
+a training step is forward and backward, float32 weights under autocast. The floor is the operations that a pass cannot
+avoid over the rate of a product in the same process. What a graph gives is compared with what eager mode gives before
+it is timed. The most telling lengths come first.
 """
 
 import argparse
@@ -31,15 +32,20 @@ from longform.runs.facts import commit
 from longform_lab.records import Record, append_record
 from longform_lab.speed import ours, peers
 from longform_lab.speed.floor import Floor, dense_floor, full_floor, mean_floor, window_floor
-from longform_lab.speed.full_attention import twin
+from longform_lab.speed.full_attention import bert, twin
 from longform_lab.speed.precision import prepare, random_states
-from longform_lab.speed.shapes import Cell, Shape
+from longform_lab.speed.shapes import PASSES, Cell, Shape
 from longform_lab.speed.worker import reason_of
 
 REPEATS, WARM_UPS, LONG = 7, 3, 100.0  # passes; longer ones (milliseconds) are repeated less
 LARGEST_ERROR = 0.02  # of what a graph gives, relative
-SHAPES = ((8_192, 1), (65_536, 1), (2_048, 1), (512, 1), (512, 32))  # tokens, texts
-DRY_SHAPES = ((128, 1),)
+CASES = (  # tokens, texts, work
+    *((8_192, 1, work) for work in PASSES), (65_536, 1, "inference"), (512, 32, "inference"), (512, 1, "inference"),
+    (2_048, 1, "inference"), (32_768, 1, "train"), (2_048, 1, "train"), (32_768, 1, "inference"),
+)  # fmt: skip
+COLUMNS = ("eager_ms", "graph_ms", "floor_ms", "peak_mib")
+DRY_CASES = tuple((128, 1, work) for work in PASSES)
+FEW = (8_192, 65_536)  # lengths at which other kernels than those chosen are timed
 
 
 class Kind(NamedTuple):
@@ -52,8 +58,14 @@ class Kind(NamedTuple):
 
 KINDS = {
     "full attention": Kind(twin, full_floor),
+    "BERT": Kind(partial(bert, implementation="sdpa"), full_floor),
     "linear, layerwise": Kind(
         partial(ours.pure, projection="linear", sharing="layerwise"), partial(dense_floor, sharing="layerwise")
+    ),
+    "linear, unfused": Kind(
+        partial(ours.pure, projection="linear", sharing="layerwise"),
+        partial(dense_floor, sharing="layerwise"),
+        {"norm": "torch", "linear": "torch"},
     ),
     "mean": Kind(partial(ours.pure, projection="mean"), mean_floor),
     "weighted mean": Kind(partial(ours.pure, projection="weighted_mean"), mean_floor),  # scores are not counted
@@ -97,10 +109,10 @@ def operations_a_second(device: str) -> float:
     return 2 * size**3 / (milliseconds(lambda: left @ right, device) / 1_000)
 
 
-def graph_of(model: nn.Module, hidden: Tensor) -> tuple[Callable[[], object], float]:
-    """The replay of a pass over hidden states (B, n, D), and its relative error. Raises RuntimeError on a large one."""
-    expected = model(hidden).float()
-    replay, found = record(lambda: model(hidden))
+def graph_of(run: Callable[[], Tensor]) -> tuple[Callable[[], object], float]:
+    """The replay of ``run`` and the relative error of what it gives. Raises RuntimeError on a large one."""
+    expected = run().float()
+    replay, found = record(run)
     found.fill_(math.nan)
     replay()
     error = float((found.float() - expected).norm() / expected.norm())
@@ -109,20 +121,36 @@ def graph_of(model: nn.Module, hidden: Tensor) -> tuple[Callable[[], object], fl
     return replay, error
 
 
+def step_of(model: nn.Module, hidden: Tensor, device: str) -> Tensor:
+    """Forward and backward: the gradient of the hidden states (B, n, D)."""
+    model.zero_grad(set_to_none=True)
+    given = hidden.detach().requires_grad_()
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda", cache_enabled=False):
+        out = model(given)
+    out.float().square().mean().backward()
+    assert given.grad is not None
+    return given.grad
+
+
 def measure(kind: Kind, cell: Cell) -> dict[str, float]:
-    """Milliseconds of a pass, eager and, on a GPU, as a graph; the graph's error."""
+    """Milliseconds of a pass or a step, eager and, on a GPU, as a graph; the graph's error; MiB above the model."""
     torch.manual_seed(0)
+    on_gpu, trains = cell.device == "cuda", cell.work == "train"
     with torch.device(cell.device):
-        model = prepare(kind.build(cell.shape).eval(), cell)
+        model = prepare(kind.build(cell.shape).train(trains), cell)
     hidden = random_states(cell)
-    with torch.inference_mode(), use(**kind.kernels if cell.device == "cuda" else {}):
+    run = partial(step_of, model, hidden, cell.device) if trains else partial(model, hidden)
+    with torch.inference_mode(not trains), use(**kind.kernels if on_gpu else {}):
         for _ in range(WARM_UPS):
-            model(hidden)
-        found = {"eager_ms": milliseconds(lambda: model(hidden), cell.device)}
-        if cell.device == "cuda":
-            replay, error = graph_of(model, hidden)
-            found |= {"graph_ms": milliseconds(replay, cell.device), "error": error}
-    return found
+            run()
+        if not on_gpu:
+            return {"eager_ms": milliseconds(run, cell.device)}
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        found = {"eager_ms": milliseconds(run, cell.device)}
+        found["peak_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
+        replay, error = graph_of(run)
+        return found | {"graph_ms": milliseconds(replay, cell.device), "error": error}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,33 +163,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
     rate = operations_a_second(device)
     print(f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}: {rate / 1e12:.3g} TFLOP/s", flush=True)
-    print(f"{'':18}  tokens x texts    eager     graph  floor ms", flush=True)
-    common: dict[str, Any] = {"slots": 256, "mode": "eager", "work": "inference", "device": device}
+    print(f"{'':18}  tokens x texts         eager     graph  floor ms  peak MiB", flush=True)
+    common: dict[str, Any] = {"slots": 256, "mode": "eager", "device": device}
     common |= {
         "dtype": "bfloat16" if native_bfloat16(torch.device(device)) else "float32",
         "threads": torch.get_num_threads(),
         "size": "tiny" if options.dry else "base",
     }
-    for (length, batch), name in product(DRY_SHAPES if options.dry else SHAPES, KINDS):
+    for (length, batch, work), name in product(DRY_CASES if options.dry else CASES, KINDS):
+        if KINDS[name].kernels and (work == "train" or length not in FEW):
+            continue
         if time.monotonic() - began > options.seconds:
             print("the time is over", flush=True)
             break
-        row(name, KINDS[name], Cell(length=length, batch=batch, **common), rate, options.records)
+        row(name, KINDS[name], Cell(length=length, batch=batch, work=work, **common), rate, options.records)
     return 0
 
 
 def row(name: str, kind: Kind, cell: Cell, rate: float, records: Path | None) -> None:
     """One line and one record; an encoder that does not run has its reason in the line."""
-    place = f"{name:18} {cell.length:7} x {cell.batch:<5}"
+    place = f"{name:18} {cell.length:7} x {cell.batch:<3} {cell.work:9}"
     try:
         found = measure(kind, cell)
     except Exception as error:
         print(f"{place} {reason_of(error)}", flush=True)
         return
-    found["floor_ms"] = 1_000 * kind.floor(cell.shape, cell.batch).operations("inference") / rate
-    print(place, *(f"{found.get(key, math.nan):9.3f}" for key in ("eager_ms", "graph_ms", "floor_ms")), flush=True)
+    found["floor_ms"] = 1_000 * kind.floor(cell.shape, cell.batch).operations(cell.work) / rate
+    print(place, *(f"{found.get(key, math.nan):9.3f}" for key in COLUMNS), flush=True)
     if records:
-        units = {key: "ms" for key in found if key.endswith("_ms")}
+        units = {key: key.rpartition("_")[2] for key in found if "_" in key}
         settings = cell.settings(name) | {"operations_a_second": rate}
         done = os.environ.get("COMMIT") or commit()
         append_record(records, Record(name="gpu_timings", metrics=found, settings=settings, units=units, commit=done))

@@ -1,5 +1,7 @@
 """The paths that CUDA takes, against the plain path on the same GPU."""
 
+import copy
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -10,6 +12,7 @@ from longform.functional import window
 from longform.functional.dispatch import listening, use
 from longform.functional.slots import Memory, make_slots, with_sink_slots
 from strategies import generator, normal
+from tolerances import assert_close
 
 HEADS, DIM = 3, 64
 GPU = torch.device("cuda")
@@ -83,3 +86,20 @@ def test_without_padding_attention_is_flash_attention(options):
     hidden = torch.randn(2, 1024, 128, device=GPU, dtype=torch.bfloat16)
     with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         assert torch.isfinite(made(hidden)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_what_follows_a_product_is_computed_with_it(pre_norm, dtype):
+    options = {"max_length": 512, "pre_norm": pre_norm, "projection": "linear", "projected_length": 64}
+    made = longform.LinformerEncoder(96, 2, 2, **options).eval()
+    hidden, mask = normal(generator(9), 2, 500, 96), torch.arange(500) < torch.tensor([[500], [321]])
+    with torch.no_grad():
+        expected = copy.deepcopy(made).double()(hidden.double(), mask)
+        packed = longform.pack_weights(made.to(GPU, dtype))
+        with listening() as heard:
+            out = packed(hidden.to(GPU, dtype), mask.to(GPU)).cpu()
+    taken = {choice.operation: choice.kernel for choice in heard}
+    assert taken["norm"] == "triton"
+    assert taken["linear"] == ("torch" if dtype == torch.float32 else "epilogue")
+    assert_close(out[mask], expected[mask], scope="model")

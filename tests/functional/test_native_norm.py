@@ -1,7 +1,8 @@
-"""Layer normalisation by the compiled kernel: against float64, and who is served."""
+"""Layer normalisation by the compiled kernel, and of a sum by Triton's: against float64, and who is served."""
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +37,36 @@ def test_equals_float64(seed, rows, features, epsilon, in_place):
     assert_close(out, expected)
 
 
+@given(
+    seeds,
+    st.integers(1, 9),
+    st.sampled_from([1, 48, 64, 768, 1000]),
+    st.sampled_from([(True, True), (True, False), (False, False)]),
+)
+def test_a_sum_by_triton(seed, rows, features, affine):
+    source, dtype = generator(seed), torch.float32
+    x, residual = (normal(source, 2, rows, features, dtype=dtype) * 3 + 5 for _ in range(2))
+    weight, bias = (normal(source, features, dtype=dtype) if given else None for given in affine)
+    wide = (None if given is None else given.double() for given in (weight, bias))
+    expected = layer_norm(x.double() + residual.double(), (features,), *wide, 1e-5)
+    with only(norm="triton"), torch.no_grad():
+        out = longform_norm(x, weight, bias, epsilon=1e-5, residual=residual)
+    assert_close(out, expected, scope="model")
+
+
+@pytest.mark.parametrize("kernel", ["compiled", "torch"])
+def test_a_sum(kernel):
+    x, weight, bias = given_rows(3, 5, 64)
+    residual = normal(generator(4), *x.shape, dtype=HALF)
+    expected = layer_norm(x.double() + residual.double(), (64,), weight.double(), bias.double(), 1e-5)
+    kept = x.clone(), residual.clone()
+    with only(norm=kernel):
+        out = longform_norm(x, weight, bias, epsilon=1e-5, residual=residual)
+    assert_close(out, expected, scope="model")
+    assert torch.equal(x, kept[0])
+    assert torch.equal(residual, kept[1])
+
+
 def test_nan_stays_in_its_row():
     x, weight, bias = given_rows(1, 5, 64)
     clean = native_layer_norm(x, weight, bias, epsilon=1e-5)
@@ -57,7 +88,7 @@ def test_who_is_served():
     x, weight, bias = given_rows(1, 2, 64)
 
     def served(*given):
-        return taken("norm", NormCall(*given, 1e-5, False)) == "compiled"
+        return taken("norm", NormCall(*given, 1e-5, False, None)) == "compiled"
 
     with machine():
         assert served(x, weight, bias)

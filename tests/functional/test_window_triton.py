@@ -14,7 +14,7 @@ from window_cases import Inputs
 
 from longform import kernels
 from longform.errors import ConfigurationError
-from longform.functional import dispatch
+from longform.functional import dispatch, triton_support
 from longform.functional.window import triton_kernel, windowed_attention
 from longform.functional.window.triton_kernel import Tile
 from strategies import Text, gradients
@@ -240,10 +240,10 @@ def test_where_triton_fails_another_kernel_serves(monkeypatch):
         raise OutOfResources(300_000, 232_448, "shared memory")
 
     expected = call()
-    monkeypatch.setattr(triton_kernel, "_refused", set())
+    monkeypatch.setattr(triton_support, "_refused", set())
     monkeypatch.setattr(triton_kernel, "_forward", broken)
     table = {kernel.name: kernel for kernel in dispatch.OPERATIONS["window"]}
-    made = table["triton"]._replace(needs=(triton_kernel.RUNS,)), table["formula"]
+    made = table["triton"]._replace(needs=(triton_support.UNSEEN,)), table["formula"]
     monkeypatch.setitem(dispatch.OPERATIONS, "window", made)
     dispatch.ask_again()
     with pytest.warns(UserWarning, match="Triton fails here, a slower path serves instead: out of resource"):
@@ -253,7 +253,7 @@ def test_where_triton_fails_another_kernel_serves(monkeypatch):
 
 
 def test_without_triton(monkeypatch):
-    monkeypatch.setattr(triton_kernel, "_has_triton", lambda: False)
+    monkeypatch.setattr(triton_support, "_has_triton", lambda: False)
     dispatch.ask_again()
     with kernels.use(window="triton"), pytest.raises(ConfigurationError, match="lacks: Triton"):
         call()

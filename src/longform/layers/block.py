@@ -46,7 +46,7 @@ class Block(nn.Module):
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
         attended = self.attention(source, attention_mask, shared=shared, output_attentions=output_attentions)
         context, weights = attended if output_attentions else (attended, None)
-        return self._after_attention(hidden_states + self.dropout(context)), weights
+        return self._after_attention(self.dropout(context), hidden_states), weights
 
     def in_parts(self, hidden: Tensor, mask: Tensor | None, shared: Shared, *, in_place: bool) -> Tensor:
         """forward of hidden (B, n, D) where no gradient is wanted (streaming.can_run_in_parts): some tokens at a time.
@@ -58,25 +58,32 @@ class Block(nn.Module):
         parts = attention_in_parts(self.attention, source, mask, shared, hidden)
         if parts is None and isinstance(self.attention, LinformerAttention):
             context, _ = self.attention.context(source, mask, shared)
-            return finish(added(self.attention.output, context, hidden))
+            return finish(*added(self.attention.output, context, hidden))
         if parts is None:
-            return finish(hidden + self.attention(source, mask, shared=shared))
+            return finish(self.attention(source, mask, shared=shared), hidden)
         return assembled(((where, finish(x)) for where, x in parts), hidden.shape[:2], hidden if in_place else None)
 
-    def _after_attention(self, hidden: Tensor) -> Tensor:
-        """Norms and feed-forward of attention with its residual: (B, c, D) -> same; ``hidden`` may be overwritten."""
-        if self.pre_norm:
-            return self._fed_forward(self.feed_forward_norm(hidden), hidden)
-        if type(self.attention_norm) is InferenceNorm:
-            hidden = self.attention_norm(hidden, in_place=not torch.is_grad_enabled())
-        else:
-            hidden = self.attention_norm(hidden)
-        hidden = self._fed_forward(hidden, hidden)
-        if type(self.feed_forward_norm) is InferenceNorm:
-            return self.feed_forward_norm(hidden, in_place=not torch.is_grad_enabled())
-        return self.feed_forward_norm(hidden)
+    def _after_attention(self, attended: Tensor, residual: Tensor | None) -> Tensor:
+        """Norms and feed-forward of attention and its ``residual``, both (B, c, D), or of their sum: (B, c, D).
 
-    def _fed_forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        ``attended`` may be overwritten where no gradient is wanted.
+        """
+        if self.pre_norm:
+            hidden = attended if residual is None else residual + attended
+            out, rest = self._fed_forward(self.feed_forward_norm(hidden), hidden)
+            return out if rest is None else rest + out
+        in_place = not torch.is_grad_enabled()
+        if type(self.attention_norm) is InferenceNorm:
+            hidden = self.attention_norm(attended, residual, in_place=in_place)
+        else:
+            hidden = self.attention_norm(attended if residual is None else residual + attended)
+        out, rest = self._fed_forward(hidden, hidden)
+        if type(self.feed_forward_norm) is InferenceNorm:
+            return self.feed_forward_norm(out, rest, in_place=in_place)
+        return self.feed_forward_norm(out if rest is None else rest + out)
+
+    def _fed_forward(self, hidden: Tensor, residual: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Feed-forward of ``hidden``, and the ``residual``, None where that is added already."""
         if not self.training and type(self.feed_forward) is FeedForward:
             return self.feed_forward.plus(hidden, residual)
-        return residual + self.dropout(self.feed_forward(hidden))
+        return self.dropout(self.feed_forward(hidden)), residual

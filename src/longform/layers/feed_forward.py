@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from longform.functional.linear import trained_feed_forward
 from longform.layers.linear import TrainedLinear, are_affine, is_hooked, set_training
-from longform.layers.packed_linear import PackedLinear
+from longform.layers.packed_linear import FUSED, PackedLinear
 
 
 class FeedForward(nn.Module):
@@ -49,11 +49,11 @@ class FeedForward(nn.Module):
             return torch.cat([self.output(self._inside(part)) for part in hidden.split(self.chunk_size, dim=1)], dim=1)
         return self.output(self._inside(hidden))
 
-    def plus(self, hidden: Tensor, residual: Tensor) -> Tensor:
-        """``residual`` (B, n, D) plus forward(hidden), in the pass of the last product where that is packed."""
+    def plus(self, hidden: Tensor, residual: Tensor) -> tuple[Tensor, Tensor | None]:
+        """forward(hidden) (B, n, D), and the ``residual`` that is to be added, None where the last product did."""
         if type(self.output) is PackedLinear and not self.chunk_size:
-            return self.output(self._inside(hidden), residual=residual)
-        return residual + self(hidden)
+            return self.output(self._inside(hidden), residual=residual), None
+        return self(hidden), residual
 
     def _is_plain(self) -> bool:
         """Whether it is exact GELU between two layers that nobody replaced or watches."""
@@ -66,7 +66,7 @@ class FeedForward(nn.Module):
         """hidden (B, n, D) -> (B, n, ``intermediate_size``)."""
         if self.gate is not None:
             return self.activation(self.gate(hidden)) * self.intermediate(hidden)
-        fuses = type(self.intermediate) is PackedLinear and type(self.activation) is nn.GELU
+        fuses = type(self.intermediate) in FUSED and type(self.activation) is nn.GELU
         if fuses and not (is_hooked(self.intermediate) or is_hooked(self.activation)):
             return self.intermediate(hidden, activation=self.activation)
         return self.activation(self.intermediate(hidden))

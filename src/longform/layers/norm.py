@@ -1,4 +1,4 @@
-"""Norms over features: torch's own, and one for inference on a CPU.
+"""Norms over features: torch's own, and one for inference.
 
 Axes: F features.
 """
@@ -11,9 +11,12 @@ from longform.functional.norm import layer_norm
 class InferenceNorm(nn.LayerNorm):
     """torch's layer normalisation by the fastest kernel: what ``pack_weights`` makes of an nn.LayerNorm."""
 
-    def forward(self, input: Tensor, *, in_place: bool = False) -> Tensor:
-        """input (..., F) -> (..., F); ``in_place``: nobody needs it afterwards, its memory may be used."""
-        return layer_norm(input, self.weight, self.bias, epsilon=self.eps, in_place=in_place)
+    def forward(self, input: Tensor, residual: Tensor | None = None, *, in_place: bool = False) -> Tensor:
+        """input (..., F), plus ``residual`` if that is given -> (..., F).
+
+        ``in_place``: nobody needs the input afterwards, its memory may be used.
+        """
+        return layer_norm(input, self.weight, self.bias, epsilon=self.eps, in_place=in_place, residual=residual)
 
 
 def make_norm(kind: str, size: int, *, epsilon: float, bias: bool = True) -> nn.Module:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.linear import can_pack, pack, packed_linear
+from longform.functional.linear import can_pack, linear_with_gelu, pack, packed_linear
 
 OTHERWISE = "load the model again, move or cast it, then pack"
 
@@ -75,6 +75,19 @@ class PackedLinear(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         raise ConfigurationError("a packed model is not saved: save it before packing")
+
+
+class InferenceLinear(nn.Linear):
+    """nn.Linear that computes a GELU with the product where the device can: what ``pack_weights`` makes on a GPU."""
+
+    def forward(self, input: Tensor, *, activation: nn.GELU | None = None) -> Tensor:
+        """input (..., D) -> (..., F), then the ``activation``."""
+        gelu = activation is not None and activation.approximate == "none"
+        out = linear_with_gelu(input, self.weight, self.bias) if gelu else super().forward(input)
+        return out if activation is None or gelu else activation(out)
+
+
+FUSED = (PackedLinear, InferenceLinear)
 
 
 def pack_linear(layer: nn.Linear, *, kernel: str | None = None) -> nn.Module:

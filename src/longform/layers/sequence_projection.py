@@ -162,7 +162,8 @@ class DenseProjection(SequenceProjection):
         block_mean = initialisation == "block_mean" and not random
         law = {"block_mean": block_mean, "sinks": sinks, "fixed": random, "frozen": frozen}
         self.key_projection = _Matrix(shape, **law)
-        tied = sharing in ("key_value", "layerwise")
+        self.of_all_layers = sharing == "layerwise"
+        tied = sharing == "key_value" or self.of_all_layers
         self.value_projection = None if tied else _Matrix(shape, **law)
         self.key_bias, self.value_bias = (nn.Parameter(torch.zeros(shape[:2])) if bias else None for _ in range(2))
         if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see docs/concepts/projections.md
@@ -218,7 +219,10 @@ class DenseProjection(SequenceProjection):
         """The parts of E, and of F where it is not E, that are used; bool (B, g, k) or None: slots with valid mass."""
         rows = []
         for matrix in self.matrices():
-            rows.append(select_rows(matrix, mask, length=length, rescale=self.rescale))
+            if self.of_all_layers and not torch.is_grad_enabled():
+                rows.append(once_a_pass(select_rows, matrix, mask, length=length, rescale=self.rescale))
+            else:
+                rows.append(select_rows(matrix, mask, length=length, rescale=self.rescale))
         first, last = rows[0].occupied, rows[-1].occupied
         return rows, None if first is None or last is None else first & last
 
@@ -315,13 +319,16 @@ class WeightedMeanProjection(RunProjection):
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
     ) -> Memory:
-        """Weighted means of hidden states, then W of each head; W first where texts have runs of several sizes."""
+        """Weighted means of hidden states, then W of each head; W first where texts have runs of several sizes, and on
+        a GPU where h pooled rows a run are more than its tokens.
+        """
         rest, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
-        if slots.uniform in (None, 1) or torch.compiler.is_compiling():
+        size = slots.uniform
+        if size is None or size == 1 or (hidden.is_cuda and size < heads) or torch.compiler.is_compiling():
             return super().from_hidden(hidden, mask, key, value, heads, sinks=sinks)
         weights = run_weights(self.scores(hidden), slots, rest, limit=self.slots)
-        own, other = pool_hidden(hidden, weights, slots.uniform).split(heads)
-        runs = -(-hidden.shape[1] // slots.uniform)
+        own, other = pool_hidden(hidden, weights, size).split(heads)
+        runs = -(-hidden.shape[1] // size)
         keys = heads_of_pooled(own, key.weight, key.bias, slots=runs)
         values = heads_of_pooled(other, value.weight, value.bias, slots=runs)
         return Memory(keys, values, usable_slots(slots, rest), slots)

@@ -66,15 +66,17 @@ def assembled(parts: Iterable[OutputPart], size: tuple[int, ...], out: Tensor | 
     return out
 
 
-def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """function(x) for some tokens at a time; x and the result are (B, n, D), ``function`` takes and gives (1, c, D)."""
+def in_chunks(function: Callable[[Tensor, Tensor | None], Tensor], x: Tensor, residual: Tensor | None = None) -> Tensor:
+    """function(x, residual) for some tokens at a time, which are (1, c, D) there; all else here is (B, n, D)."""
     rows = CPU_ROWS if x.device.type == "cpu" else DEVICE_ROWS
     flat, shape = x.reshape(1, -1, x.shape[-1]), x.shape
+    other = None if residual is None else residual.reshape(flat.shape)
     length = flat.shape[1]
     if length <= rows:
-        return function(flat).view(shape)
+        return function(flat, other).view(shape)
     tokens = (slice(start, start + rows) for start in range(0, length, rows))
-    return assembled((((slice(None), some), function(flat[:, some])) for some in tokens), (1, length)).view(shape)
+    parts = (((slice(None), t), function(flat[:, t], None if other is None else other[:, t])) for t in tokens)
+    return assembled(parts, (1, length)).view(shape)
 
 
 def attention_in_parts(
@@ -117,12 +119,18 @@ def _slots_alone(
         where = (slice(None), slice(start, start + rows))
         turned = None if shared.rotation is None else shared.rotation.at(where[1])
         context, _ = attention.attended(attention.queries(hidden[where], turned).transpose(1, 2), memories)
-        yield where, added(attention.output, context.transpose(1, 2).flatten(2), residual[where])
+        yield where, _sum(attention.output, context.transpose(1, 2).flatten(2), residual[where])
 
 
-def added(layer: nn.Module, context: Tensor, residual: Tensor) -> Tensor:
+def added(layer: nn.Module, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor | None]:
+    """layer(x), x (b, c, .) -> (b, c, D), and the ``residual`` (b, c, D) to be added, None where a packed layer did."""
+    return (layer(x, residual=residual), None) if type(layer) is PackedLinear else (layer(x), residual)
+
+
+def _sum(layer: nn.Module, context: Tensor, residual: Tensor) -> Tensor:
     """``residual`` (b, c, D) plus layer(context), in the pass of a packed layer's product."""
-    return layer(context, residual=residual) if type(layer) is PackedLinear else residual + layer(context)
+    out, rest = added(layer, context, residual)
+    return out if rest is None else rest + out
 
 
 def _windowed(
@@ -142,7 +150,7 @@ def _windowed(
         turned = None if shared.rotation is None else shared.rotation.of(b)
         for tokens, context in _contexts(attention, hidden[document, :n], far, turned):
             where = (document, tokens)
-            yield where, added(attention.output, context.flatten(1)[None], residual[where])
+            yield where, _sum(attention.output, context.flatten(1)[None], residual[where])
         if n < hidden.shape[1]:
             where = (document, slice(n, None))
             yield where, residual[where] + blank

@@ -1,4 +1,4 @@
-"""A model made ready for inference: its weights laid out for the CPU's matrix products."""
+"""A model made ready for inference: weights laid out for a CPU's products, and what follows a product done with it."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -7,37 +7,52 @@ from torch import nn
 
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
+from longform.layers.encoder import Stack
+from longform.layers.feed_forward import FeedForward
 from longform.layers.linear import is_hooked
 from longform.layers.norm import InferenceNorm
-from longform.layers.packed_linear import pack_linear
+from longform.layers.packed_linear import InferenceLinear, pack_linear
 from longform.layers.sequence_projection import WeightedMeanProjection
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
-Model = TypeVar("Model", bound=LinformerPreTrainedModel)
+Model = TypeVar("Model", bound=LinformerPreTrainedModel | Stack)
 Keep = Callable[[nn.Module, str], bool]  # (a layer's parent, its name there)
 
 
 def pack_weights(model: Model) -> Model:
-    """Lay the encoder's weights (F, D) out once for the kernel that multiplies them; returns the same model.
+    """Lay the encoder's weights (F, D) out once for the kernel that multiplies them; returns the same model, a Longform
+    or a LinformerEncoder.
 
-    That is Longform's own in bfloat16 on a CPU with AMX, else oneDNN, which would do it in every product. The shorter
+    On a CPU with AMX that is Longform's own in bfloat16, else oneDNN, which would do it in every product. The shorter
     the text, the more it brings (docs/lab/costs.md). The packed model gives what it gave, computes without gradients or
     autocast, and is not saved, pickled, moved, cast or compiled. Keys' and values' layers stay as they are where heads
-    have projections or scores of their own or share keys, which takes each head's part of the weight. On a GPU, and
-    where neither kernel serves, nothing changes. The commands that load a Longform for inference do it by themselves.
+    have projections or scores of their own or share keys, which takes each head's part of the weight. On a GPU weights
+    stay as they are; a GELU is computed with the product before it, and a residual with the norm behind it. The
+    commands that load a Longform for inference do it by themselves.
 
     Raises ConfigurationError for a model that is not a Linformer.
     """
-    if not isinstance(model, LinformerPreTrainedModel):
+    if isinstance(model, Stack):
+        encoder: nn.Module = model
+    elif isinstance(model, LinformerPreTrainedModel):
+        encoder = model.base_model.get_submodule("encoder")
+    else:
         raise ConfigurationError(
             f"weights are packed for Longform's own models, not {type(model).__name__}: convert it first"
         )
-    encoder = model.base_model.get_submodule("encoder")
     replace_linears(encoder, pack_linear, keep=_kept)
-    for norm in encoder.modules():
-        if type(norm) is nn.LayerNorm and not is_hooked(norm):
-            norm.__class__ = InferenceNorm  # the same parameters
+    for part in encoder.modules():
+        if type(part) is nn.LayerNorm and not is_hooked(part):
+            part.__class__ = InferenceNorm  # the same parameters
+        if isinstance(part, FeedForward):
+            _fuse(part.intermediate)
     return model.eval()
+
+
+def _fuse(layer: nn.Module) -> None:
+    """Have a GELU computed with the product of a ``layer`` that is on a GPU."""
+    if type(layer) is nn.Linear and layer.weight.is_cuda and not is_hooked(layer):
+        layer.__class__ = InferenceLinear
 
 
 def _kept(parent: nn.Module, name: str) -> bool:

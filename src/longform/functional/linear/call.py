@@ -21,6 +21,9 @@ class LinearCall(Call):
     gelu: bool = False
     residual: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        self.options = self.bias is None, self.gelu
+
     @once
     def tensors(self) -> tuple[Tensor, ...]:  # ty: ignore[incompatible-mutable-override]  nobody writes it
         """Tensors that kernels read, shapes as above."""

@@ -13,26 +13,23 @@ With TRITON_INTERPRET=1 before the first import of Triton the same programs run 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks.
 """
 
-import os
-import warnings
-from functools import cache
-from importlib.util import find_spec
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import NO_DROPOUT, is_seen
+from longform.functional.conditions import NO_DROPOUT
 from longform.functional.dispatch import Condition
 from longform.functional.one_pass import once_a_pass
 from longform.functional.positions.distances import beyond
 from longform.functional.second_gradient import Gradients, differentiable_by
+from longform.functional.triton_support import DEVICE, HAS_TRITON, UNSEEN, attempt
 from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
 from longform.functional.window.flex import TAKEN
 
 CHUNK = 2048  # queries that a tile of slots meets in one program; more chunks fill a GPU, each has gradients to sum
-_refused: set[tuple[torch.dtype, int]] = set()
 
 
 class Tile(NamedTuple):
@@ -55,27 +52,9 @@ TILES = {
 }
 
 
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
-
-
-def _can_run(call: WindowCall) -> bool:
-    """On a GPU; by Triton's interpreter, which takes bfloat16 for integers in products, in other dtypes."""
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1" and call.query.dtype != torch.bfloat16
-    return call.query.is_cuda or interpreted
-
-
-def _runs(call: WindowCall) -> bool:
-    return call.eager and not is_seen() and (call.query.dtype, call.query.shape[-1]) not in _refused
-
-
-RUNS = Condition("no graph, transform or dispatch mode, and no earlier failure of Triton", _runs, of_values=True)
-DEVICE = Condition("tensors on a CUDA device, or Triton's interpreter and no bfloat16", _can_run)
 SOME_TOKENS = Condition("at least one token", lambda call: call.query.numel() > 0)
-HAS_TRITON = Condition("Triton", lambda call: _has_triton())
 NO_GRID = Condition("a text, no grid", lambda call: call.neighbours is None or call.causal)
-NEEDS = (NO_GRID, NO_DROPOUT, TAKEN, SOME_TOKENS, RUNS, DEVICE, HAS_TRITON)
+NEEDS = (NO_GRID, NO_DROPOUT, TAKEN, SOME_TOKENS, UNSEEN, DEVICE, HAS_TRITON)
 
 
 def attend(call: WindowCall) -> Tensor:
@@ -88,19 +67,8 @@ def attend(call: WindowCall) -> Tensor:
     distances = None if call.causal else call.distance_bias
     biases = (None if x is None else x.to(call.wide) for x in (call.memory_bias, distances))
     given = call.query, *others, *biases, valid, ends, far.home, far.logit, far.less
-    try:
-        return WalkedAttention.apply(*given, call.window, call.sinks, call.first_block, call.causal)
-    except _failures() as error:
-        _refused.add((dtype, call.query.shape[-1]))
-        reason = str(error).strip().split("\n", 1)[0]
-        warnings.warn(f"Triton fails here, a slower path serves instead: {reason}", stacklevel=4)
-        return NotImplemented
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    from triton import CompilationError, OutOfResources
-
-    return CompilationError, OutOfResources
+    options = call.window, call.sinks, call.first_block, call.causal
+    return attempt(("window", dtype, call.query.shape[-1]), partial(WalkedAttention.apply, *given, *options))
 
 
 def _marks(mask: Tensor, logit: Tensor) -> tuple[Tensor, Tensor]:

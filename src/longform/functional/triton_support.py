@@ -1,0 +1,46 @@
+"""Whether a Triton program can run here, and what serves where one does not compile."""
+
+import os
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from longform.functional.conditions import Call, is_seen
+from longform.functional.dispatch import Condition
+
+_refused: set[Any] = set()
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def _can_run(call: Call) -> bool:
+    """On a GPU; by Triton's interpreter, which takes bfloat16 for integers in products, in other dtypes."""
+    first = call.tensors[0]
+    return first.is_cuda or (os.environ.get("TRITON_INTERPRET") == "1" and first.dtype != torch.bfloat16)
+
+
+UNSEEN = Condition("no graph, transform or dispatch mode", lambda call: call.eager and not is_seen(), of_values=True)
+DEVICE = Condition("tensors on a CUDA device, or Triton's interpreter and no bfloat16", _can_run)
+HAS_TRITON = Condition("Triton", lambda call: _has_triton())
+
+
+def attempt(kind: Any, run: Callable[[], Any]) -> Any:
+    """run(); NotImplemented, with one warning for each ``kind`` of call, where Triton compiles no program for it."""
+    if kind in _refused:
+        return NotImplemented
+    from triton import CompilationError, OutOfResources
+
+    try:
+        return run()
+    except (CompilationError, OutOfResources) as error:
+        _refused.add(kind)
+        reason = str(error).strip().split("\n", 1)[0]
+        warnings.warn(f"Triton fails here, a slower path serves instead: {reason}", stacklevel=5)
+        return NotImplemented
