@@ -3,7 +3,7 @@
 ::
 
     python -m benchmarks.from_nothing --prepare TEXTS.parquet             # token ids, once
-    python -m benchmarks.from_nothing weighted_mean+conv --seed 1         # one training
+    python -m benchmarks.from_nothing weighted_mean+conv5 --seed 1        # one training
     python -m benchmarks.from_nothing_queue --seconds 420                 # what is worth knowing first, in that order
 
 6 layers of width 384, rotary positions, norms before; 2,000 steps of 16,384 tokens, AdamW 1e-3 with a tenth of warm-up
@@ -41,13 +41,15 @@ LONGEST = 4_096  # texts are shared out in blocks of so many tokens, whatever n
 KEPT_ASIDE = 64  # blocks
 HIDDEN = 0.15
 WEIGHT_DECAY = 0.01
-FULL, CONVOLUTION, NETWORK_RATE = "full", "+conv", "@network"
+FULL, CONVOLUTION, NETWORK_RATE = "full", "conv", "@network"
 ATTENTION: dict[str, dict[str, Any]] = {  # fields of LinformerConfig
     FULL: {"projection": "mean"},  # and a window across the whole text
     "linear": {"projection": "linear", "projection_init": "block_mean"},
     "mean": {"projection": "mean"},
     "weighted_mean": {"projection": "weighted_mean"},
     "window": {"projection": "mean", "attention_window": 32},
+    "weighted_mean_window16": {"projection": "weighted_mean", "attention_window": 16},
+    "weighted_mean_window32": {"projection": "weighted_mean", "attention_window": 32},
 }
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6, "intermediate_size": 1_536},
@@ -56,12 +58,13 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def fields_of(variant: str, length: int) -> dict[str, Any]:
-    """Fields of LinformerConfig of ``variant``: a name of ATTENTION, perhaps with "+conv" or "@network" behind it."""
+    """Fields of LinformerConfig of ``variant``: a name of ATTENTION, perhaps with "+conv5" or "@network" behind it."""
     name, _, rest = variant.removesuffix(NETWORK_RATE).partition("+")
-    if name not in ATTENTION or rest not in ("", CONVOLUTION[1:]):
-        raise SystemExit(f'no attention "{variant}"; there are {", ".join(ATTENTION)}, each also with {CONVOLUTION}')
+    taps = rest.removeprefix(CONVOLUTION)
+    if name not in ATTENTION or (rest and not (rest.startswith(CONVOLUTION) and taps.isdigit())):
+        raise SystemExit(f'no attention "{variant}"; there are {", ".join(ATTENTION)}, each also with +{CONVOLUTION}5')
     fields = ATTENTION[name] | ({"attention_window": length} if name == FULL else {})
-    return fields | ({"short_convolution": 5} if rest else {})
+    return fields | ({"short_convolution": int(taps)} if rest else {})
 
 
 def make_model(variant: str, *, length: int, slots: int, size: str) -> LinformerForMaskedLM:

@@ -25,12 +25,20 @@ RECORDS, LOG = "from_nothing.jsonl", "training.log"
 MARGIN = 1.1  # of what a training took, for the next
 LAST_WORDS = 12.0  # seconds that trainings have to write what they have
 FULL = "full"  # as benchmarks.from_nothing has it, which takes seconds to import
-FIRST = (FULL, "weighted_mean+conv", "weighted_mean", "linear", "mean", "window")
+BEST = "weighted_mean+conv5"
+LENGTHS = ("512", "1024", "2048", "4096")  # at one k: Figure 3d
 QUEUE: tuple[tuple[str, ...], ...] = (  # arguments of benchmarks.from_nothing, what is worth most first
-    *((variant, "--seed", str(seed)) for seed in (0, 1) for variant in FIRST),
-    *((variant,) for variant in ("linear@network", "mean+conv", "linear+conv", "full+conv", "window+conv")),
-    *(("weighted_mean+conv", "--slots", slots) for slots in ("64", "256")),
-    *(("weighted_mean+conv", "--slots", "256", "--length", length) for length in ("1024", "2048", "4096")),
+    *((BEST, "--slots", "256", "--length", length) for length in LENGTHS),
+    *(
+        (name,)
+        for name in (FULL, BEST, "weighted_mean+conv3", "weighted_mean+conv7", "weighted_mean", "linear", "mean")
+    ),
+    *((name,) for name in ("weighted_mean_window16", "weighted_mean_window32", "window", "full+conv5")),
+    *((name, "--length", length) for name in (FULL,) for length in LENGTHS[1:]),
+    *((BEST, "--slots", "256", "--length", length, "--seed", "1") for length in LENGTHS),
+    *((name, "--seed", "1") for name in (FULL, BEST, "weighted_mean+conv3", "weighted_mean+conv7", "weighted_mean")),
+    *((BEST, "--slots", slots) for slots in ("32", "64")),
+    *((name,) for name in ("linear@network", "mean+conv5", "linear+conv5", "window+conv5")),
 )
 
 

@@ -32,7 +32,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SETTLING = 10.0  # seconds that a part has to end by itself
-MEASURED = {"timings": 0.17, "kernels": 0.25}  # shares of the time
+MEASURED = {"timings": 0.3, "kernels": 0.25}  # shares of the time
 TESTS = [
     "-m",
     "pytest",
@@ -94,8 +94,9 @@ class Check:
         return path
 
     def _workers(self) -> list[str]:
-        """Four processes where there are the cores and the package; most of the time goes into compiling."""
-        return ["-n", "4"] if find_spec("xdist") and not self.dry and (os.cpu_count() or 1) >= 8 else []
+        """Several processes where there are the cores and the package; most of the time goes into compiling."""
+        cores = os.cpu_count() or 1
+        return ["-n", str(cores // 2)] if find_spec("xdist") and not self.dry and cores >= 8 else []
 
     def _begin(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
         """A process group of its own, so that it ends whole; what it says is in ``name``.log."""

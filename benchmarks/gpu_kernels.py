@@ -6,23 +6,31 @@
 
 Values and gradients are compared with the formula's before anything is timed, on a short text. Medians by the GPU's own
 clock; the floor of a call is its products over the rate of a product in the same process. In order of worth: the
-kernel, its tiles, captured encoders, Table 3 (time as graphs, memory by the peak of a pass).
+kernel, its tiles, ``longform embed``, captured encoders, Table 3 (time as graphs, memory by the peak of a pass).
 
 Axes: B texts, h heads, n tokens, S slots, d features of a head.
 """
 
 import argparse
+import json
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 import longform
 from benchmarks.gpu_timings import milliseconds, operations_a_second
+from longform.cli.main import main as command
 from longform.functional.dispatch import use
 from longform.functional.slots import Memory, make_slots, with_sink_slots
 from longform.functional.window import triton_kernel, windowed_attention
@@ -156,6 +164,37 @@ def encoders(device: str, dry: bool) -> Found:
         yield "encoder", {"encoder": name, "batch": batch, "longest": length, "passes": len(batches)}, found
 
 
+def embedding(device: str, dry: bool) -> Found:
+    """Tokens a second of ``longform embed``, loading and writing included, beside those of a captured pass."""
+    length, texts, batch = (32, 8, 2) if dry else (2_048, 1_000, 16)
+    cell = cell_of(length, 8 if dry else 256, device, dry, batch=batch)
+    model: Any = ours.pure(cell.shape, projection="weighted_mean").model
+    words = [f"w{number}" for number in range(1_000)]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: place for place, word in enumerate((*special, *words))}
+    backend = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = Whitespace()
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=length, **names)
+    with TemporaryDirectory() as place:
+        folder, source = Path(place, "model"), Path(place, "texts.jsonl")
+        model.resize_token_embeddings(len(vocabulary))
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        draw = random.Random(0)
+        rows = (json.dumps({"text": " ".join(draw.choices(words, k=length))}) for _ in range(texts))
+        source.write_text("\n".join(rows))
+        began = time.perf_counter()
+        given = [str(folder), str(source), "--output", str(Path(place, "vectors.parquet")), "--device", device]
+        if command(["embed", *given, "--dtype", "auto"]) != 0:
+            raise RuntimeError("longform embed failed")
+        seconds = time.perf_counter() - began
+    passes = passes_of(lambda shape: ours.pure(shape, projection="weighted_mean"), cell)
+    alone = 1_000 * batch * length / passes["graph_ms" if device == "cuda" else "eager_ms"]
+    found = {"seconds": seconds, "command_tokens": texts * length / seconds, "pass_tokens": alone}
+    yield "embed", {"texts": texts, "length": length, "batch": batch}, found
+
+
 def table3(device: str, dry: bool) -> Found:
     """A pass of each n and k, and full attention fused and unfused: milliseconds, and MiB above the loaded model."""
     lengths, slots = ((128,), (16,)) if dry else (sorted(TIME, reverse=True), SLOTS)
@@ -217,7 +256,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
     rate, dry = operations_a_second(device), options.dry
     lengths = (256,) if dry else LENGTHS
-    parts = agreement(device), kernels(device, lengths, rate), tiles(device), encoders(device, dry), table3(device, dry)
+    parts = (
+        agreement(device), kernels(device, lengths, rate), tiles(device), embedding(device, dry),
+        encoders(device, dry), table3(device, dry),
+    )  # fmt: skip
     for part in parts:
         try:
             for name, settings, found in part:
