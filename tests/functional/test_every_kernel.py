@@ -38,7 +38,7 @@ TRAINED = [
     (operation, kernel)
     for operation, kernel in KERNELS
     if operation != "document"
-    and (operation, kernel) != ("norm", "triton")
+    and (operation, kernel) not in {("norm", "triton"), ("slot_means", "triton")}
     and (kernel not in WITHOUT_GRADIENT or (operation, kernel) == ("attention", "sdpa"))
 ]
 

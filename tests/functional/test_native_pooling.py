@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_tables import machine, only, taken
 
 from longform.functional.dispatch import listening
-from longform.functional.slots import MeanCall, Slots, divisors, make_slots, mean_pool
+from longform.functional.slots import MeanCall, Slots, divisors, make_slots, mean_pool, weighted_pool
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
@@ -83,3 +83,29 @@ def test_who_is_served():
         assert not served(x.clone().requires_grad_())
     with machine(has_library=False):
         assert not served(x)
+
+
+@given(
+    seeds,
+    st.integers(1, 12),
+    st.integers(1, 9),
+    st.integers(0, 3),
+    st.sampled_from([(8, 1), (8, 4), (200, 5)]),
+)
+@settings(max_examples=10)
+def test_sums_of_runs_by_triton(seed, length, size, sinks, widths):
+    """Means, and sums with a weight for each head, of a view with a gap behind each token."""
+    features, heads = widths
+    source = generator(seed)
+    mask = torch.arange(length) < torch.tensor([[length], [max(1, length - 5)]])
+    whole = torch.where(mask[..., None], normal(source, 2, length, features + 8, dtype=torch.float32), 0.0)
+    x, weights = whole[..., :features], normal(source, 2, length, 3 * heads, dtype=torch.float32)[..., heads:]
+    runs = -(-length // size)
+    slots = make_slots(mask, batch=2, length=length, device=x.device, sizes=(size,), slots=runs, sinks=sinks)
+    found = {}
+    for kernel in ("triton", "torch"):
+        with only(slot_means=kernel), torch.no_grad():
+            [means] = mean_pool(x, slots=slots, limit=runs, sinks=sinks)
+            found[kernel] = means, *weighted_pool(x, -x, weights=weights, slots=slots, limit=runs)
+    for one, other in zip(found["triton"], found["torch"], strict=True):
+        assert_close(one, other, scope="model")

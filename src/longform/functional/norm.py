@@ -18,12 +18,11 @@ from longform.functional.conditions import BFLOAT16, EAGER, LIBRARY, NO_GRADIENT
 from longform.functional.dispatch import Condition, Kernel
 from longform.functional.native.jobs import NormJob, pointer
 from longform.functional.native.library import run
-from longform.functional.triton_support import DEVICE, HAS_TRITON, UNSEEN, attempt
+from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, UNSEEN, WANTED_ON_CUDA, attempt
 
 MOST_FEATURES = 4096  # csrc/jobs.h
 FEATURE_MULTIPLE = 64
 TRITON_ROWS, TRITON_WARPS = 1, 4  # of a program
-TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(eq=False)
@@ -98,7 +97,7 @@ def _is_affine(call: Any) -> bool:
 
 
 def _suits_triton(call: Any) -> bool:
-    return 0 < call.x.shape[-1] <= MOST_FEATURES and call.x.dtype in TRITON_DTYPES
+    return 0 < call.x.shape[-1] <= MOST_FEATURES and call.x.dtype in DTYPES
 
 
 def _same_shape(call: Any) -> bool:
@@ -123,7 +122,7 @@ NORM = dispatch.operation(
         )), LIBRARY,
     )),
     Kernel("triton", _by_triton, (
-        NO_GRADIENT, UNSEEN, CONTIGUOUS, EQUAL, Condition("no autocast", _no_autocast, of_values=True),
+        WANTED_ON_CUDA, NO_GRADIENT, UNSEEN, CONTIGUOUS, EQUAL, Condition("no autocast", _no_autocast, of_values=True),
         Condition(f"1 to {MOST_FEATURES} features in float32, bfloat16 or float16", _suits_triton),
         DEVICE, HAS_TRITON,
     )),

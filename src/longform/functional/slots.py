@@ -20,14 +20,16 @@ import torch
 from torch import Tensor
 
 from longform.functional import dispatch
-from longform.functional.conditions import BFLOAT16, EAGER, LIBRARY, NO_GRADIENT, PLAIN, Call
+from longform.functional.conditions import BFLOAT16, EAGER, LIBRARY, NO_GRADIENT, PLAIN, Call, ask_gradient, once
 from longform.functional.dispatch import Condition, Kernel
 from longform.functional.masks import document_lengths, unseen_lengths, without_first
 from longform.functional.native.jobs import MeanJob, contiguous_rows, pointer, strided
 from longform.functional.native.library import run
 from longform.functional.one_pass import constant, once_a_pass
+from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, UNSEEN, WANTED_ON_CUDA, attempt
 
 SHORT_RUN, FEATURE_MULTIPLE = 8, 64
+TRITON_TOKENS, TRITON_FEATURES = 16, 128  # that are read at a time
 
 
 class Slots(NamedTuple):
@@ -183,25 +185,67 @@ def _totals(runs: Tensor) -> Tensor:
 @dataclass(eq=False)
 class MeanCall(Call):
     """``tensors`` (B, n, F) of the same tokens, padding blanked; ``limit``: the most slots there can be; the first
-    ``sinks`` tokens are left out.
+    ``sinks`` tokens are left out. ``weights`` (B, n, m h), for sums in place of means: of m tensors, each of h heads.
     """
 
     tensors: tuple[Tensor, ...]
     slots: Slots
     limit: int
     sinks: int
+    weights: Tensor | None = None
 
     def __post_init__(self) -> None:
-        self.options = self.slots.uniform is None
+        wanted = self.weights is not None and self.weights.requires_grad
+        self.options = self.slots.uniform is None, self.weights is None, wanted
+
+    @once
+    def wants_gradient(self) -> bool:
+        """Whether autograd will ask for a gradient of any of the tensors, or of the weights."""
+        return ask_gradient((*self.tensors, self.weights))
 
 
 def _means_by_torch(call: MeanCall) -> list[Tensor]:
     slots, means = call.slots, []
+    if call.weights is not None:
+        shares = call.weights.chunk(len(call.tensors), dim=2)
+        return [_weighted_sum(x, w, slots, limit=call.limit) for x, w in zip(call.tensors, shares, strict=True)]
     count = slots.count.clamp(min=1.0)[..., None]
     for x in call.tensors:
         total = segment_sum(x, slots.size, slots.uniform, limit=call.limit, sinks=call.sinks)
         means.append(total / count.to(total.dtype))
     return means
+
+
+def _weighted_sum(x: Tensor, weights: Tensor, slots: Slots, *, limit: int) -> Tensor:
+    """Sums of x (B, n, F) times ``weights`` (B, n, h) over runs, formed in at least float32: (B, S, F)."""
+    parts = (x.unflatten(2, (weights.shape[2], -1)) * weights.to(x.dtype)[..., None]).flatten(2)
+    if slots.uniform is not None:
+        return runs_of(parts, slots.uniform, 0.0).sum(dim=2)
+    wide = parts if x.dtype in (torch.float32, torch.float64) else parts.float()
+    index = slot_of_position(wide, slots.size, limit - 1)
+    return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
+
+
+def _means_by_triton(call: MeanCall) -> Any:
+    from longform.functional import slot_programs as programs
+
+    size, found = call.slots.uniform, []
+    assert size is not None
+    unweighted = call.weights is None
+    shares = [None] * len(call.tensors) if call.weights is None else call.weights.chunk(len(call.tensors), dim=2)
+    count = call.slots.count.contiguous() if unweighted else None
+    for x, weights in zip(call.tensors, shares, strict=True):
+        batch, length, features = x.shape
+        runs, heads = -(-length // size), 1 if weights is None else weights.shape[2]
+        strides = (0, 0) if weights is None else weights.stride()[:2]
+        out = x.new_empty(batch, runs, features)
+        given: Any = x, weights, count, out, *x.stride()[:2], *strides, length, runs, size, call.sinks
+        tokens = min(TRITON_TOKENS, 1 << (size - 1).bit_length())
+        sizes: Any = {"FEATURES": features, "HEAD": features // heads, "TOKENS": tokens, "BLOCK": TRITON_FEATURES}
+        with torch.cuda.device_of(x):
+            programs.pool[(batch * runs, -(-features // TRITON_FEATURES))](*given, **sizes)
+        found.append(out)
+    return found
 
 
 def _compiled_means(call: MeanCall) -> list[Tensor]:
@@ -229,11 +273,28 @@ FITS = Condition(
     f"tokens, and a multiple of {FEATURE_MULTIPLE} features",
     lambda call: all(x.numel() > 0 and x.shape[2] % FEATURE_MULTIPLE == 0 for x in call.tensors),
 )
+UNWEIGHTED = Condition("means, not weighted sums", lambda call: call.weights is None)
+ROWS = Condition(
+    "some tokens, features side by side, in float32, bfloat16 or float16",
+    lambda call: all(x.numel() > 0 and x.stride(2) == 1 and x.dtype in DTYPES for x in _read(call)),
+    of_values=True,
+)
 SLOT_MEANS = dispatch.operation(
     "slot_means",
-    Kernel("compiled", _compiled_means, (BFLOAT16, EAGER, PLAIN, NO_GRADIENT, ONE_SIZE, FITS, LIBRARY)),
+    Kernel("compiled", _compiled_means, (BFLOAT16, EAGER, PLAIN, NO_GRADIENT, ONE_SIZE, UNWEIGHTED, FITS, LIBRARY)),
+    Kernel(
+        "triton",
+        lambda call: attempt(
+            ("slots", call.tensors[0].dtype, call.tensors[0].shape[2]), lambda: _means_by_triton(call)
+        ),
+        (WANTED_ON_CUDA, NO_GRADIENT, UNSEEN, ONE_SIZE, ROWS, DEVICE, HAS_TRITON),
+    ),
     Kernel("torch", _means_by_torch),
 )
+
+
+def _read(call: MeanCall) -> tuple[Tensor, ...]:
+    return call.tensors if call.weights is None else (*call.tensors, call.weights)
 
 
 def mean_pool(*tensors: Tensor, slots: Slots, limit: int, sinks: int = 0) -> list[Tensor]:
@@ -243,6 +304,13 @@ def mean_pool(*tensors: Tensor, slots: Slots, limit: int, sinks: int = 0) -> lis
     ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
     """
     return dispatch.run(SLOT_MEANS, MeanCall(tensors, slots, limit, sinks))
+
+
+def weighted_pool(*tensors: Tensor, weights: Tensor, slots: Slots, limit: int) -> list[Tensor]:
+    """Sum over each slot of m ``tensors`` (B, n, F) of h heads, padding blanked, times ``weights`` (B, n, m h): (B, S,
+    F) each.
+    """
+    return dispatch.run(SLOT_MEANS, MeanCall(tensors, slots, limit, 0, weights))
 
 
 def max_pool(x: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:

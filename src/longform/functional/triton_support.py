@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from longform.functional.conditions import Call, is_seen
+from longform.functional.conditions import ON_CUDA, Call, is_seen
 from longform.functional.dispatch import Condition
 
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _refused: set[Any] = set()
 
 
@@ -26,6 +27,7 @@ def _can_run(call: Call) -> bool:
     return first.is_cuda or (os.environ.get("TRITON_INTERPRET") == "1" and first.dtype != torch.bfloat16)
 
 
+WANTED_ON_CUDA = ON_CUDA._replace(for_speed=True)  # elsewhere an interpreter runs it, where it is forced
 UNSEEN = Condition("no graph, transform or dispatch mode", lambda call: call.eager and not is_seen(), of_values=True)
 DEVICE = Condition("tensors on a CUDA device, or Triton's interpreter and no bfloat16", _can_run)
 HAS_TRITON = Condition("Triton", lambda call: _has_triton())

@@ -12,7 +12,7 @@ D hidden.
 import torch
 from torch import Tensor
 
-from longform.functional.slots import Slots, runs_of, slot_of_position
+from longform.functional.slots import Slots, runs_of, slot_of_position, weighted_pool
 
 
 def run_weights(scores: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:
@@ -65,16 +65,10 @@ def heads_of_pooled(pooled: Tensor, weight: Tensor, bias: Tensor | None, *, slot
     return out.unflatten(1, (-1, slots)).transpose(0, 1)  # not the batch, which may be empty
 
 
-def pool_heads(x: Tensor, weights: Tensor, slots: Slots, *, limit: int) -> Tensor:
-    """Weighted sums of keys or values (B, n, h, d) over runs, by ``weights`` (B, n, h): (B, S, h, d).
+def pool_heads(key: Tensor, value: Tensor, weights: Tensor, slots: Slots, *, limit: int) -> tuple[Tensor, Tensor]:
+    """Weighted sums of keys and values (B, n, h, d) over runs, by ``weights`` (B, n, 2 h): (B, S, h, d) each.
 
-    Padding of x is zeros. Sums are formed in at least float32.
+    Padding is zeros in both. Sums are formed in at least float32.
     """
-    batch, _, heads, dim = x.shape
-    parts = x * weights.to(x.dtype)[..., None]
-    if slots.uniform is not None:
-        return runs_of(parts.flatten(2), slots.uniform, 0.0).sum(dim=2).unflatten(2, (heads, dim))
-    wide = parts.flatten(2) if x.dtype in (torch.float32, torch.float64) else parts.flatten(2).float()
-    index = slot_of_position(wide, slots.size, limit - 1)
-    sums = wide.new_zeros(batch, limit, heads * dim).scatter_add(1, index, wide)
-    return sums.to(x.dtype).unflatten(2, (heads, dim))
+    keys, values = weighted_pool(key.flatten(2), value.flatten(2), weights=weights, slots=slots, limit=limit)
+    return keys.unflatten(2, key.shape[2:]), values.unflatten(2, value.shape[2:])

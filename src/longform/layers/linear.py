@@ -1,8 +1,10 @@
-"""Linear layers in training on a CPU with AMX; and checks for hooks, adapters and replaced forwards, which forbid to
-compute a layer in another way than by calling it.
+"""Linear layers in training on a CPU with AMX, two layers by one product on a GPU; and checks for hooks, adapters and
+replaced forwards, which forbid to compute a layer in another way than by calling it.
 
 Axes: D inputs, F outputs.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,7 @@ from torch.nn import functional
 from torch.nn.modules import module as all_modules
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from longform.functional.dispatch import is_unseen
 from longform.functional.linear import trained_linear, trains_compiled
 from longform.layers.packed_linear import PackedLinear
 
@@ -81,3 +84,35 @@ def are_affine(*layers: nn.Module) -> bool:
         ):
             return False
     return True
+
+
+@torch.no_grad()
+def join(first: nn.Linear, second: nn.Linear) -> None:
+    """Have the weights of two layers of one shape lie behind each other in memory, for ``both``; they stay theirs."""
+    for name in ("weight", "bias"):
+        own, other = getattr(first, name), getattr(second, name)
+        if own is not None and other is not None:
+            own.data, other.data = torch.cat([own.data, other.data]).chunk(2)
+
+
+def joined(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """The tensor of which ``first`` and ``second``, weights (F, D) or biases (F), are the halves; None where ``join``
+    did not make them so.
+    """
+    if first is None or second is None or first.data_ptr() + first.nbytes != second.data_ptr():
+        return None
+    if first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr():
+        return None
+    return first.as_strided((2 * first.shape[0], *first.shape[1:]), first.stride())
+
+
+def both(x: Tensor, first: nn.Module, second: nn.Module) -> tuple[Tensor, Tensor]:
+    """first(x) and second(x), x (..., D) -> (..., F) each: by one product without gradients where they are joined."""
+    if torch.is_grad_enabled() or not is_unseen() or not are_affine(first, second):
+        return first(x), second(x)
+    given: Any = first, second
+    weight, bias = (joined(*(getattr(layer, name) for layer in given)) for name in ("weight", "bias"))
+    if weight is None or (bias is None and given[0].bias is not None):
+        return first(x), second(x)
+    one, other = functional.linear(x, weight, bias).chunk(2, dim=-1)
+    return one, other

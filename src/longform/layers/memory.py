@@ -68,6 +68,8 @@ def memory_of_hidden(
     memory = projection.from_hidden(hidden, mask, key, value, heads, sinks=sinks)
     if not sinks:
         return memory
+    if projection.puts_sinks_first:
+        return counted(memory, mask, hidden.shape[1], sinks)
     leading = (by_head(side(first_tokens(hidden, sinks)), heads) for side in (key, value))
     return with_sinks(memory, *leading, mask, hidden.shape[1], sinks)
 
@@ -84,12 +86,17 @@ def memory_of_heads(
 
 def with_sinks(memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int, sinks: int) -> Memory:
     """Keys and values (B, s, h, d) of the sinks in front of the slots."""
-    assert memory.slots is not None
-    slots = once_a_pass(with_sink_slots, memory.slots, mask, length=length, sinks=sinks)
     keys = torch.cat([key.transpose(1, 2), memory.key], dim=2)
     values = torch.cat([value.transpose(1, 2), memory.value], dim=2)
+    return counted(memory._replace(key=keys, value=values), mask, length, sinks)
+
+
+def counted(memory: Memory, mask: Tensor | None, length: int, sinks: int) -> Memory:
+    """A memory whose keys and values have ``sinks`` in front, with slots that say so."""
+    assert memory.slots is not None
+    slots = once_a_pass(with_sink_slots, memory.slots, mask, length=length, sinks=sinks)
     usable = None if _all_hold_text(slots, mask, length, sinks) else (slots.count > 0)[:, None]
-    return Memory(keys, values, usable, slots)
+    return memory._replace(usable=usable, slots=slots)
 
 
 def _all_hold_text(slots: Slots, mask: Tensor | None, length: int, sinks: int) -> bool:

@@ -13,7 +13,7 @@ from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
-from longform.layers.linear import are_affine, set_training
+from longform.layers.linear import are_affine, both, set_training
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 
@@ -137,8 +137,11 @@ class SelfAttention(nn.Module, ABC):
 
         ``value`` (B, n, .): what values are made of, None for ``hidden``.
         """
-        values = self.value(hidden if value is None else value)
-        return self._by_head(self.key(hidden), mask, rotation), self._by_head(values, mask)
+        if hidden.is_cuda and value is None:
+            keys, values = both(hidden, self.key, self.value)
+        else:
+            keys, values = self.key(hidden), self.value(hidden if value is None else value)
+        return self._by_head(keys, mask, rotation), self._by_head(values, mask)
 
     def _by_head(self, x: Tensor, mask: Tensor | None, rotation: Rotation | None = None) -> Tensor:
         """x (B, n, g d), each of g heads for its heads of queries: (B, n, h, d)."""

@@ -19,6 +19,7 @@ from longform.functional.dense import (
     select_rows,
     shorten_formed,
 )
+from longform.functional.dispatch import is_unseen
 from longform.functional.linear import linear
 from longform.functional.masks import blank_padding, without_first
 from longform.functional.one_pass import once_a_pass
@@ -28,6 +29,7 @@ from longform.functional.slots import (
     base_slot_size,
     convolve,
     divisors,
+    first_tokens,
     make_slots,
     max_pool,
     mean_pool,
@@ -35,6 +37,7 @@ from longform.functional.slots import (
 )
 from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
 from longform.layers.geometry import Projection
+from longform.layers.linear import both, joined
 
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
 
@@ -58,6 +61,7 @@ class SequenceProjection(nn.Module, ABC):
 
     learning_rate_multiplier: float = 1.0  # see longform.parameter_groups
     single_tokens: int = 0  # of the longest text whose slots are its tokens themselves
+    puts_sinks_first: bool = False  # ``from_hidden``, so that W meets them with the slots
 
     @abstractmethod
     def from_hidden(
@@ -195,14 +199,23 @@ class DenseProjection(SequenceProjection):
             shared=len(rows) == 1,
         )
         if last:
-            short = dense_project(hidden, rows[0])
-            keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
-            short = short if len(rows) == 1 else dense_project(hidden, rows[1])
-            values = project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)
+            keys, values = self._shortened(hidden, key, value, rows, heads)
         else:
             keys = shorten_formed(hidden, key.weight, key.bias, rows[0], heads=heads)
             values = shorten_formed(hidden, value.weight, value.bias, rows[-1], heads=heads)
         return self._with_biases(keys, values, usable)
+
+    def _shortened(self, hidden: Tensor, key: Side, value: Side, rows: list[Rows], heads: int) -> tuple[Tensor, Tensor]:
+        """(E X) W_K and (F X) W_V, (B, h, k, d) each; by one product where E = F and the weights are joined."""
+        short = dense_project(hidden, rows[0])
+        if len(rows) == 1 and hidden.is_cuda and not torch.is_grad_enabled() and is_unseen():
+            weight, bias = joined(key.weight, value.weight), joined(key.bias, value.bias)
+            if weight is not None and (bias is not None or key.bias is None):
+                keys, values = project_shortened(short, weight, bias, rows[0], heads=2 * heads).chunk(2, dim=1)
+                return keys, values
+        keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
+        short = short if len(rows) == 1 else dense_project(hidden, rows[1])
+        return keys, project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
         """E' K and F' V."""
@@ -273,17 +286,22 @@ class RunProjection(SequenceProjection):
 class MeanProjection(RunProjection):
     """Mean over runs of tokens; nothing to learn."""
 
+    puts_sinks_first = True
+
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
     ) -> Memory:
-        """Means of hidden states, then W: the mean commutes with a linear layer."""
+        """Means of hidden states, sinks in front, then W: the mean commutes with a linear layer."""
         _, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
         [short] = mean_pool(hidden, slots=slots, limit=self.slots, sinks=sinks)
-        keys = key(short).unflatten(2, (heads, -1)).transpose(1, 2)
-        values = value(short).unflatten(2, (heads, -1)).transpose(1, 2)
+        if sinks:
+            short = torch.cat([first_tokens(hidden, sinks), short], dim=1)
+        own, other = both(short, key, value) if short.is_cuda else (key(short), value(short))
+        keys = own.unflatten(2, (heads, -1)).transpose(1, 2)
+        values = other.unflatten(2, (heads, -1)).transpose(1, 2)
         return Memory(keys, values, usable_slots(slots, mask), slots)
 
     def slots_of(
@@ -349,8 +367,7 @@ class WeightedMeanProjection(RunProjection):
         weights = self.weights_of(hidden, slots, mask)
         if weights is None:
             return key, value
-        of_keys, of_values = weights.split(self.heads, dim=2)
-        return pool_heads(key, of_keys, slots, limit=self.slots), pool_heads(value, of_values, slots, limit=self.slots)
+        return pool_heads(key, value, weights, slots, limit=self.slots)
 
 
 class MaxProjection(RunProjection):
@@ -415,7 +432,11 @@ def in_process_group() -> bool:
 def usable_slots(slots: Slots, mask: Tensor | None) -> Tensor | None:
     """Bool (B, 1, S), or None where every slot is known to hold text."""
     known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
-    return None if known else (slots.count > 0)[:, None]
+    return None if known else once_a_pass(_hold_text, slots.count)
+
+
+def _hold_text(count: Tensor) -> Tensor:
+    return (count > 0)[:, None]
 
 
 def make_projection(

@@ -6,6 +6,7 @@ Axes: B batch, n queries, S keys (slots or tokens), h heads, d head dimension, g
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from longform.functional import dispatch
@@ -25,6 +26,7 @@ from longform.functional.conditions import (
     PLAIN,
 )
 from longform.functional.dispatch import Kernel
+from longform.functional.one_pass import once_a_pass
 
 Weighted = tuple[Tensor, Callable[[Tensor], Tensor]]  # attention weights, and what makes the context of them
 INFERENCE = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, NO_GRADIENT)
@@ -65,8 +67,7 @@ def usable_slots(slot_mask: Tensor) -> Tensor:
     """
     slot_mask = slot_mask[:, None] if slot_mask.dim() == 2 else slot_mask
     nothing = ~slot_mask.any(dim=-1, keepdim=True)
-    first = slot_mask.new_zeros(slot_mask.shape[-1])
-    first[0] = True
+    first = torch.arange(slot_mask.shape[-1], device=slot_mask.device) == 0  # writing True there is a copy to a GPU
     return (slot_mask | (nothing & first)).unsqueeze(-2)
 
 
@@ -90,7 +91,7 @@ def slot_attention(
     Returns out (B, h, n, d), and the weights (B, h, n, k) with ``output_attentions``, else None. float64, float32,
     bfloat16 or float16.
     """
-    usable = None if slot_mask is None else usable_slots(slot_mask)
+    usable = None if slot_mask is None else once_a_pass(usable_slots, slot_mask)
     call = AttentionCall(query, key, value, usable, bias, block, dropout, distance_bias)
     if output_attentions:
         weights, attended = _weighted(call)
@@ -114,7 +115,7 @@ def weighted_slots(
     distance_bias: Tensor | None = None,
 ) -> Weighted:
     """The weights (B, h, n, k) of ``slot_attention``, and what makes its out (B, h, n, d) of them."""
-    usable = None if slot_mask is None else usable_slots(slot_mask)
+    usable = None if slot_mask is None else once_a_pass(usable_slots, slot_mask)
     return _weighted(AttentionCall(query, key, value, usable, dropout=dropout, distance_bias=distance_bias))
 
 

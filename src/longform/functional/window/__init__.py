@@ -45,7 +45,6 @@ from longform.functional.window.compiled import FEW_SEEN, PLAIN_MEMORY, Compiled
 from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
 
-WANTED_ON_CUDA = ON_CUDA._replace(for_speed=True)  # elsewhere an interpreter runs it, where it is forced
 INFERENCE = (WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
 COMPILED_TRAINING = (
     WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, NO_DISTANCES, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES,
@@ -89,7 +88,7 @@ WINDOW = dispatch.operation(
         "single_tokens", single_tokens.attend, (*INFERENCE, NO_DISTANCES, SLOTS_ARE_TOKENS, SHORT_TEXT, RIGHT_PADDED)
     ),
     Kernel("documents", _by_documents, (*INFERENCE, RIGHT_PADDED)),
-    Kernel("triton", triton_kernel.attend, (WANTED_ON_CUDA, *triton_kernel.NEEDS)),
+    Kernel("triton", triton_kernel.attend, triton_kernel.NEEDS),
     Kernel(
         "flex",
         flex.attend,

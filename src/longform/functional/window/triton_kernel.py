@@ -24,7 +24,7 @@ from longform.functional.dispatch import Condition
 from longform.functional.one_pass import once_a_pass
 from longform.functional.positions.distances import beyond
 from longform.functional.second_gradient import Gradients, differentiable_by
-from longform.functional.triton_support import DEVICE, HAS_TRITON, UNSEEN, attempt
+from longform.functional.triton_support import DEVICE, HAS_TRITON, UNSEEN, WANTED_ON_CUDA, attempt
 from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
 from longform.functional.window.flex import TAKEN
@@ -54,7 +54,7 @@ TILES = {
 
 SOME_TOKENS = Condition("at least one token", lambda call: call.query.numel() > 0)
 NO_GRID = Condition("a text, no grid", lambda call: call.neighbours is None or call.causal)
-NEEDS = (NO_GRID, NO_DROPOUT, TAKEN, SOME_TOKENS, UNSEEN, DEVICE, HAS_TRITON)
+NEEDS = (WANTED_ON_CUDA, NO_GRID, NO_DROPOUT, TAKEN, SOME_TOKENS, UNSEEN, DEVICE, HAS_TRITON)
 
 
 def attend(call: WindowCall) -> Tensor:
