@@ -128,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=420.0)
     parser.add_argument("--processes", type=int, default=3, help="trainings that share the GPU")
     parser.add_argument("--first", type=int, default=len(QUEUE), help="so many of the queue")
+    parser.add_argument("--after", type=int, default=0, help="so many that were done before")
     parser.add_argument("--output", type=Path, default=Path("runs/from-nothing"))
     options, given = parser.parse_known_args(arguments)
     deadline = time.monotonic() + options.seconds
@@ -137,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     records = output / RECORDS
     try:
         with (output / LOG).open("a") as log:
-            waiting = list(QUEUE[: options.first])
+            waiting = list(QUEUE[options.after : options.after + options.first])
             Queue(waiting, [*given, "--records", str(records)], options.processes, deadline, log).run()
     finally:
         print(
