@@ -16,6 +16,7 @@ from longform.functional.linear.call import is_tiled
 from longform.layers.feed_forward import FeedForward
 from longform.layers.linear import both, join, joined
 from longform.layers.packed_linear import PackedLinear, pack_linear
+from longform.layers.sequence_projection import Weights
 from longform.models.inference import replace_linears
 from strategies import generator, normal
 from tolerances import assert_close
@@ -163,6 +164,8 @@ def test_two_layers_by_one_product(bias):
     gradients = torch.autograd.grad(sum(part.sum() for part in both(x, one, other)), [one.weight, other.weight])
     assert all(float(gradient.abs().sum()) > 0 for gradient in gradients)
     alone = copy.deepcopy(one), copy.deepcopy(other)
+    parts = [Weights(layer.weight[:3], None) for layer in alone]
+    assert_close(both(x, *parts)[1], linear(x, alone[1].weight[:3]))
     one.register_forward_hook(lambda *_: x.new_zeros(1))
     with torch.no_grad():
         assert both(x, one, other)[0].shape == (1,)

@@ -106,13 +106,13 @@ def joined(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     return first.as_strided((2 * first.shape[0], *first.shape[1:]), first.stride())
 
 
-def both(x: Tensor, first: nn.Module, second: nn.Module) -> tuple[Tensor, Tensor]:
+def both(x: Tensor, first: Any, second: Any) -> tuple[Tensor, Tensor]:
     """first(x) and second(x), x (..., D) -> (..., F) each: by one product without gradients where they are joined."""
-    if torch.is_grad_enabled() or not is_unseen() or not are_affine(first, second):
+    layers = type(first) is nn.Linear and type(second) is nn.Linear
+    if torch.is_grad_enabled() or not is_unseen() or not layers or not are_affine(first, second):
         return first(x), second(x)
-    given: Any = first, second
-    weight, bias = (joined(*(getattr(layer, name) for layer in given)) for name in ("weight", "bias"))
-    if weight is None or (bias is None and given[0].bias is not None):
+    weight, bias = joined(first.weight, second.weight), joined(first.bias, second.bias)
+    if weight is None or (bias is None and first.bias is not None):
         return first(x), second(x)
     one, other = functional.linear(x, weight, bias).chunk(2, dim=-1)
     return one, other
