@@ -12,15 +12,13 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 from longform.distributed.attention import ParallelAttention
-from longform.distributed.gathering import SEQUENCE_GROUP
 from longform.distributed.inputs import give_part
-from longform.distributed.parts import SequenceGroup
+from longform.distributed.parts import SEQUENCE_GROUP, SequenceGroup
 from longform.distributed.pooling import ParallelPooling
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
-from longform.layers.pooling import Pooling
 from longform.layers.sequence_projection import RunProjection
-from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
+from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel, Pooling
 from longform.models.task_heads import (
     LinformerForMaskedLM,
     LinformerForSequenceClassification,

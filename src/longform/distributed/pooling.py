@@ -7,14 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from longform.distributed.collectives import summed
-from longform.distributed.gathering import SEQUENCE_GROUP
-from longform.distributed.parts import Part, SequenceGroup
+from longform.distributed.parts import SEQUENCE_GROUP, Part, SequenceGroup
 from longform.functional.masks import blank_padding, first_token
 from longform.functional.pooling import lead_weights, pooled
 
 
 class ParallelPooling(nn.Module):
-    """longform.layers.pooling.Pooling where texts are shared out: each process gets the vector of the whole text."""
+    """models.modeling_linformer.Pooling where texts are shared out: each process gets the vector of the whole text."""
 
     def __init__(self, kind: str, sequence: SequenceGroup) -> None:
         super().__init__()

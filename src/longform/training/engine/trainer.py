@@ -15,6 +15,7 @@ from transformers import get_scheduler, set_seed
 
 from longform.errors import CheckpointError, InputError, require
 from longform.inference.weights import quiet_transformers
+from longform.runs.kept_memory import kept_memory
 from longform.training.engine.checkpoints import (
     checkpoint_of,
     checkpoint_step,
@@ -24,7 +25,6 @@ from longform.training.engine.checkpoints import (
     save_checkpoint,
 )
 from longform.training.engine.job import Job, Part
-from longform.training.engine.kept_memory import kept_memory
 from longform.training.engine.records import show_measures
 from longform.training.engine.run_folder import RunFolder
 
