@@ -97,7 +97,7 @@ def parse(parser: Any, arguments: Sequence[str]) -> Any:
     """
     known = option_names(parser)
     spelled = [_spelled(argument, known) for argument in arguments]
-    check_options(parser, spelled)
+    check_options(parser, known, spelled)
     try:
         return parser.parse_args(spelled)
     except ArgumentError as error:
