@@ -124,7 +124,7 @@ def run(settings: Any) -> None:
     print(f"trained  {result.steps:,} steps, {result.tokens:,} tokens, {result.model.num_parameters():,} parameters")
     print(f"measured loss {result.validation_loss:.4f} nats a token, perplexity {result.perplexity:.2f}")
     print(f"         predicting frequencies alone: {result.unigram_loss:.4f}")
-    print(f"saved    {settings.output} (README.md, records.jsonl)")
+    print(f"saved    {settings.output} (README.md, records.jsonl, learning_curve.png)")
     if training.objective == CAUSAL:
         print_next(f'LinformerForCausalLM.from_pretrained("{settings.output}").generate(...), in Python')
     else:

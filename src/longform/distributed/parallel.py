@@ -111,9 +111,9 @@ def _window(model: LinformerPreTrainedModel) -> int | None:
 
 
 def _block(model: LinformerPreTrainedModel) -> int:
-    """Tokens between which texts may be cut: those of a window, else of the largest slots, else of one token.
+    """Length in tokens of the blocks between which texts may be cut: a window, else the largest slot, else one token.
 
-    As many times as many as a short convolution reaches.
+    Where a short convolution reaches further than one block, the block is a multiple that holds its reach.
     """
     window = _window(model)
     runs = (part.sizes[-1] for part in model.modules() if isinstance(part, RunProjection))

@@ -204,7 +204,7 @@ def check_weights(
 ) -> None:
     """Raise CheckpointError, with their names, for tensors that a checkpoint lacks, has in another size, or in excess.
 
-    ``found``: "missing_keys", "mismatched_keys" and "unexpected_keys", as transformers reports them. What may be:
+    ``found``: "missing_keys", "mismatched_keys" and "unexpected_keys", as transformers reports them. No error are:
 
     * a pooler is left over, missing where nothing uses it, and new with ``new_head``;
     * another head is left over; with ``new_head`` a part of the head is new that is missing as a whole, and so is what

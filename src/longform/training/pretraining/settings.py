@@ -10,8 +10,8 @@ from typing import Any, get_args, get_type_hints
 from longform.choices import PACKINGS
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError, require
-from longform.runs.settings import check_between, check_least, check_positive
-from longform.training.engine.settings import TrainingSettings, one_of
+from longform.runs.settings import check_between, check_least, check_positive, one_of
+from longform.training.engine.settings import TrainingSettings
 
 MASKED, CAUSAL = "masked", "causal"
 RECIPES = "recipes"  # the folder beside this file
