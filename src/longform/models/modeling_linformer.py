@@ -213,7 +213,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:
-        """Nothing, as for LinformerConfig: a folder's code is written by longform.models.auto_classes."""
+        """Nothing, as for LinformerConfig: a folder's code is written by its ``write_code``."""
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
