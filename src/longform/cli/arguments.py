@@ -7,7 +7,7 @@ from argparse import ArgumentError
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from inspect import cleandoc
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from longform.choices import STANDARD_OUTPUT
 from longform.cli.refusals import check_options, option_names, refusal
@@ -126,9 +126,11 @@ def add_settings(
         if field.name in but or (only is not None and field.name not in only):
             continue
         kind: Any = field.type
-        default, said = (
-            (None, f"{helps[field.name]} null: the preset's") if preset else (field.default, helps[field.name])
-        )
+        if get_origin(kind) is list:
+            kind = kind | get_args(kind)[0]  # one item may stand for a list of one
+        default, said = field.default, helps[field.name]
+        if preset:
+            default, said = None, f"{said.rstrip('.')}; null: the preset's"
         null = default is None
         named = "choices" in field.metadata
         how = one_of(field.metadata["choices"], null=null) if named else {"type": kind | None if preset else kind}

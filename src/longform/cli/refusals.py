@@ -89,7 +89,7 @@ def _names(kind: Any) -> list[str]:
 def _written(parser: Any, name: str) -> str:
     """An option or positional argument as the usage has it."""
     action = next((each for each in actions(parser) if each.dest == name.rpartition(".")[2]), None)
-    return name if action is None else (action.option_strings or [name.upper()])[-1]
+    return name if action is None else (action.option_strings or [name.upper()])[0]
 
 
 def _help(parser: Any) -> str:
