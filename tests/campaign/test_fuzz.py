@@ -31,7 +31,7 @@ from longform.inference.resumable import ResumableOutput
 from longform.training.engine.records import Records
 from longform.training.engine.run_folder import RunFolder
 from longform.training.labels import examples_of
-from longform.training.pretraining.presets import load_preset
+from longform.training.pretraining.settings import load_preset
 from longform_lab.records import read_records
 
 INPUTS = scaled(20, 10_000)  # of each reader

@@ -11,9 +11,8 @@ import longform
 from longform import LinformerConfig, LinformerModel
 from longform.errors import ConfigurationError
 from longform.layers.local_attention import LocalAttention
-from longform.layers.rotary import RotaryPositions
-from longform.models.modeling_linformer import make_attention
-from longform.models.rotary import rotary_positions
+from longform.layers.positions import RotaryPositions
+from longform.models.modeling_linformer import make_attention, rotary_positions
 from tolerances import assert_close
 
 ROPES = {

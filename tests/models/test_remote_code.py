@@ -15,7 +15,7 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from transformers import AutoModel, AutoModelForSequenceClassification, pipeline
 
-from longform.models.auto_classes import AUTO_MAP
+from longform.models.configuration_linformer import AUTO_MAP
 from tests.tiny_models import make_sentence_transformer, save_longform
 
 TEXTS = ["the whole of it", "a text that is longer than the other one"]

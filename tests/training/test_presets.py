@@ -4,7 +4,7 @@ import pytest
 
 from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
-from longform.training.pretraining.presets import load_preset, preset_names
+from longform.training.pretraining.settings import load_preset, preset_names
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -7,16 +7,14 @@ from argparse import ArgumentError
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from inspect import cleandoc
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from longform.choices import BACKENDS, DTYPES, ENGINES, ON_ERROR, ON_LONG, STANDARD_OUTPUT, STRATEGIES
+from longform.choices import STANDARD_OUTPUT
 from longform.cli.refusals import check_options, option_names, refusal
 from longform.errors import ConfigurationError, require
 from longform.runs.summary import summary, table
 
-RETRIEVAL_FIELDS = ("query_field", "relevant_field", "id_field", "text_field")
 WITHOUT_TEXTS = ("demo", "doctor", "evaluate", "export", "serve")  # commands that read none; evaluate's tasks do
-REMEMBERED = "null: as in the model's fine-tuning"
 
 
 def command_parser(command: str, description: str) -> Any:
@@ -40,39 +38,26 @@ def add_device(parser: Any) -> None:
     )
 
 
-def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = False) -> None:
-    """Options that say how a model is run."""
-    parser.add_argument("--dtype", **one_of(DTYPES), default="float32", help="auto: bfloat16 where it is fast")
-    add_device(parser)
-    if compiling:
-        parser.add_argument(
-            "--compile",
-            type=bool,
-            nargs="?",
-            const=True,
-            default=False,
-            help="torch.compile, Longforms only: tens of seconds once, for long runs",
-        )
-        parser.add_argument(
-            "--graphs",
-            type=bool,
-            default=True,
-            help="on CUDA passes are captured and replayed, Longforms only; false: never",
-        )
-        parser.add_argument(
-            "--backend",
-            **one_of(BACKENDS),
-            default="torch",
-            help="what runs the model: torch, or a graph that longform export wrote",
-        )
-    parser.add_argument("--batch-tokens", type=int, default=8192, help="tokens in a batch, padding included")
-    if lengths:
-        parser.add_argument(
-            "--max-length",
-            type=int | None,
-            default=None,
-            help=f"tokens taken of a text; {REMEMBERED}, else all that fit",
-        )
+def add_inference_settings(parser: Any, *, but: Collection[str] = ()) -> None:
+    """Options of commands that read documents and write a record for each; none for ``but``."""
+    from longform.inference.settings import InferenceSettings  # not above, for quick help: it imports numpy
+
+    places = (
+        "text, .jsonl, .json, .csv, .tsv (all also .gz, .zst) or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT, or - "
+        "(one document a line)"
+    )
+    parser.add_argument("sources", nargs="+", help=places)
+    parser.add_argument(
+        "--output",
+        type=str,
+        required=True,
+        help=".jsonl or .parquet file to write; -: standard output; a name without suffix: a folder of parquet parts, "
+        "for which sources are .jsonl or .parquet files, folders, globs or URIs (s3://...)",
+    )
+    kept = field_helps(InferenceSettings)["keep"]
+    parser.add_argument("--keep", type=str, nargs="+", default=[], help=kept)
+    add_restart(parser, "a finished output, or what an interrupted start left of one")
+    add_settings(parser, InferenceSettings, but=("keep", "restart", "progress", *but))
 
 
 def one_of(choices: Sequence[str], *, null: bool = False) -> dict[str, Any]:
@@ -97,7 +82,7 @@ def parse(parser: Any, arguments: Sequence[str]) -> Any:
     """
     known = option_names(parser)
     spelled = [_spelled(argument, known) for argument in arguments]
-    check_options(parser, spelled)
+    check_options(parser, known, spelled)
     try:
         return parser.parse_args(spelled)
     except ArgumentError as error:
@@ -120,111 +105,37 @@ def output_stream(output: str) -> Any:
     return sys.stderr if output == STANDARD_OUTPUT else sys.stdout
 
 
-def add_retrieval_fields(parser: Any) -> None:
-    """Options that name the fields of queries and of documents."""
-    parser.add_argument("--query-field", default="query", help="a query's text")
-    parser.add_argument("--relevant-field", default="relevant", help="id, or list of ids, of a query's documents")
-    parser.add_argument("--id-field", default="id", help="a document's id")
-    parser.add_argument("--text-field", default="text", help="a document's text")
-
-
-def add_input_options(parser: Any) -> None:
-    """Options of commands that read documents and write a record for each."""
-    places = (
-        "text, .jsonl, .json, .csv, .tsv (all also .gz, .zst) or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT, or - "
-        "(one document a line)"
-    )
-    parser.add_argument("sources", nargs="+", help=places)
-    parser.add_argument(
-        "--output",
-        type=str,
-        required=True,
-        help=".jsonl or .parquet file to write; -: standard output; a name without suffix: a folder of parquet parts, "
-        "for which sources are .jsonl or .parquet files, folders, globs or URIs (s3://...)",
-    )
-    parser.add_argument(
-        "--text-field",
-        type=str | None,
-        default=None,
-        help=f'field of a record that holds its text; {REMEMBERED}, else "text"',
-    )
-    parser.add_argument(
-        "--pair-field", type=str | None, default=None, help=f"field with the second text of a pair; {REMEMBERED}"
-    )
-    parser.add_argument(
-        "--id-field", type=str | None, default=None, help="field with the id; null: id, else file and line"
-    )
-    parser.add_argument(
-        "--keep",
-        type=str,
-        nargs="+",
-        default=[],
-        help="fields of a record that its output has too, NEW=FIELD under another name",
-    )
-    parser.add_argument("--stdin-format", **one_of(("lines", "jsonl")), default="lines", help="what - is")
-    parser.add_argument(
-        "--max-characters",
-        type=int | None,
-        default=None,
-        help="read of a document, what is beyond is counted; null: what is enough",
-    )
-    parser.add_argument(
-        "--on-long", **one_of(ON_LONG), default="truncate", help="a text over the limit: cut it (and count), or stop"
-    )
-    parser.add_argument(
-        "--strategy", **one_of(STRATEGIES), default="whole", help="whole: one pass; chunk-average: mean over windows"
-    )
-    parser.add_argument("--overlap", type=int, default=0, help="tokens that neighbouring chunks share")
-    parser.add_argument(
-        "--part-rows", type=int, default=4096, help="of a folder: rows of a file that make one part, at most"
-    )
-    parser.add_argument(
-        "--on-error",
-        **one_of(ON_ERROR),
-        default="fail",
-        help="of a folder: stop at a row that fails, or leave it out and list it",
-    )
-    parser.add_argument(
-        "--engine", **one_of(ENGINES), default="local", help="ray: the parts of a folder on a Ray cluster"
-    )
-    parser.add_argument(
-        "--ray-address",
-        type=str | None,
-        default=None,
-        help="auto, HOST:PORT, ray://HOST:PORT; null: a Ray on this machine alone",
-    )
-    parser.add_argument(
-        "--actors",
-        type=int | None,
-        default=None,
-        help="copies of the model on Ray, at most; null: all that there is room for",
-    )
-    parser.add_argument("--num-cpus", type=float, default=1, help="CPU cores of an actor")
-    parser.add_argument("--num-gpus", type=float, default=0, help="GPUs of an actor, 0.5 for two actors on one")
-    add_restart(parser, "a finished output, or what an interrupted start left of one")
-
-
 Settings = TypeVar("Settings")
 
 
 def add_settings(
-    parser: Any, settings: Any, *, but: Collection[str] = (), prefix: str = "", preset: bool = False
+    parser: Any,
+    settings: Any,
+    *,
+    only: Collection[str] | None = None,
+    but: Collection[str] = (),
+    prefix: str = "",
+    preset: bool = False,
 ) -> None:
-    """One option a field of the dataclass ``settings``: ``--learning-rate`` for ``learning_rate``; none for ``but``.
+    """One option a field of the dataclass ``settings``: ``--learning-rate`` for ``learning_rate``.
 
-    ``preset``: what is not given is None, and a preset's.
+    ``only``: for these fields, ``but``: for all others. ``preset``: what is not given is None, and a preset's.
     """
     helps = field_helps(settings)
     for field in fields(settings):
-        if field.name in but:
+        if field.name in but or (only is not None and field.name not in only):
             continue
         kind: Any = field.type
-        default, said = (
-            (None, f"{helps[field.name]} null: the preset's") if preset else (field.default, helps[field.name])
-        )
+        if get_origin(kind) is list:
+            kind = kind | get_args(kind)[0]  # one item may stand for a list of one
+        default, said = field.default, helps[field.name]
+        if preset:
+            default, said = None, f"{said.rstrip('.')}; null: the preset's"
         null = default is None
         named = "choices" in field.metadata
         how = one_of(field.metadata["choices"], null=null) if named else {"type": kind | None if preset else kind}
+        if default is False:  # --compile is --compile true
+            how |= {"nargs": "?", "const": True}
         parser.add_argument(option(prefix + field.name), **how, default=default, help=said)
 
 

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT, VECTOR_DTYPES
+from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT
 from longform.cli.arguments import (
-    add_input_options,
-    add_model_options,
+    add_inference_settings,
     chosen_settings,
     command_parser,
     one_of,
@@ -22,7 +21,7 @@ def parser() -> Any:
         "One vector a document, or one a chunk, in order. Interrupted, it goes on when it is called again.",
     )
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
-    add_input_options(made)
+    add_inference_settings(made)
     made.add_argument(
         "--pooling", **one_of((*POOLINGS, "max"), null=True), default=None, help="null: as the folder says"
     )
@@ -35,19 +34,12 @@ def parser() -> Any:
     made.add_argument("--prompt", type=str | None, default=None, help="text before each document")
     made.add_argument("--truncate-dim", type=int | None, default=None, help="first dimensions that are kept; null: all")
     made.add_argument(
-        "--vector-dtype",
-        **one_of(VECTOR_DTYPES),
-        default="float32",
-        help="of the vectors that are written; float16: half the size, three digits",
-    )
-    made.add_argument(
         "--chunk-tokens",
         type=int | None,
         default=None,
         help="tokens of a chunk: one record a chunk, each of which knows its whole document",
     )
     made.add_argument("--boundaries", **one_of(BOUNDARIES), default="tokens", help="where a chunk may begin")
-    add_model_options(made, compiling=True)
     return made
 
 

@@ -8,20 +8,19 @@ from typing import Any
 
 from longform.choices import RETRIEVAL_SCORES
 from longform.cli.arguments import (
-    REMEMBERED,
-    RETRIEVAL_FIELDS,
-    add_model_options,
-    add_retrieval_fields,
+    add_settings,
     command,
     command_parser,
     one_of,
     print_next,
 )
 from longform.errors import ConfigurationError
+from longform.inference.settings import InferenceSettings
 
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
 LABELLED = ("text_field", "label_field", "pair_field")
-RETRIEVAL = (*RETRIEVAL_FIELDS, "depth", "score", "chunk_tokens", "bm25")
+REMEMBERED = "null: as in the model's fine-tuning"
+RETRIEVAL = ("query_field", "relevant_field", "id_field", "text_field", "depth", "score", "chunk_tokens", "bm25")
 
 
 def parser() -> Any:
@@ -79,9 +78,8 @@ def _task_parser(task: str, description: str) -> Any:
     made.add_argument(
         "--original-length", type=int | None, default=None, help="tokens of the original; null: all that fit"
     )
-    made.add_argument("--overlap", type=int, default=0, help="tokens that neighbouring chunks share")
     made.add_argument("--output", type=str | None, default=None, help="jsonl file: the scores of each row of the table")
-    add_model_options(made)
+    add_settings(made, InferenceSettings, only=("overlap", "dtype", "device", "batch_tokens", "max_length"))
     return made
 
 
@@ -101,7 +99,10 @@ def _retrieval() -> Any:
     )
     made.add_argument("--queries", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--documents", required=True, help="as queries")
-    add_retrieval_fields(made)
+    made.add_argument("--query-field", default="query", help="a query's text")
+    made.add_argument("--relevant-field", default="relevant", help="id, or list of ids, of a query's documents")
+    made.add_argument("--id-field", default="id", help="a document's id")
+    made.add_argument("--text-field", default="text", help="a document's text")
     made.add_argument("--depth", type=int, default=10, help="ranks that nDCG counts (10: nDCG@10)")
     made.add_argument(
         "--score",

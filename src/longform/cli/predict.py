@@ -3,8 +3,7 @@
 from typing import Any
 
 from longform.cli.arguments import (
-    add_input_options,
-    add_model_options,
+    add_inference_settings,
     chosen_settings,
     command,
     command_parser,
@@ -18,9 +17,8 @@ def parser() -> Any:
     """Options of the command."""
     made = command_parser("predict", "Label documents in order. Interrupted, it goes on when it is called again.")
     made.add_argument("model", help="folder or hub name of a model with a trained classification head")
-    add_input_options(made)
+    add_inference_settings(made, but=("vector_dtype",))
     made.add_argument("--threshold", type=float, default=0.5, help="multi-label: least probability of a given label")
-    add_model_options(made, compiling=True)
     return made
 
 

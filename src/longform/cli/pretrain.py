@@ -37,8 +37,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     from longform.data.tokenizer_training import TokenizerSettings
-    from longform.training.pretraining.presets import preset_description, preset_names
-    from longform.training.pretraining.settings import PretrainingSettings
+    from longform.training.pretraining.settings import PretrainingSettings, preset_description, preset_names
 
     presets = "; ".join(f"{name}: {preset_description(name)}" for name in preset_names())
     made = command_parser(
@@ -95,7 +94,7 @@ def run(settings: Any) -> None:
     from longform.cli.beforehand import check_texts
     from longform.errors import ConfigurationError
     from longform.training.engine.settings import BUDGETS
-    from longform.training.pretraining.presets import load_preset
+    from longform.training.pretraining.settings import load_preset
 
     check_texts(*settings.texts, *_names(settings.validation))
     preset = load_preset(settings.preset)
@@ -125,7 +124,7 @@ def run(settings: Any) -> None:
     print(f"trained  {result.steps:,} steps, {result.tokens:,} tokens, {result.model.num_parameters():,} parameters")
     print(f"measured loss {result.validation_loss:.4f} nats a token, perplexity {result.perplexity:.2f}")
     print(f"         predicting frequencies alone: {result.unigram_loss:.4f}")
-    print(f"saved    {settings.output} (README.md, records.jsonl)")
+    print(f"saved    {settings.output} (README.md, records.jsonl, learning_curve.png)")
     if training.objective == CAUSAL:
         print_next(f'LinformerForCausalLM.from_pretrained("{settings.output}").generate(...), in Python')
     else:

@@ -1,7 +1,7 @@
 """Refusals of a command line or ``--config`` file, in one line: which option, what it takes, what is near."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -17,14 +17,16 @@ _LACKING = re.compile(r"the following arguments are required: (?P<names>.*)$")
 _LEFT_OVER = re.compile(r"unrecognized arguments: (?P<rest>.*)$", re.DOTALL)
 
 
-def actions(parser: Any) -> Iterator[Any]:
+def actions(parser: Any) -> list[Any]:
     """The options and positional arguments of a parser, and of those of its subcommands."""
+    found: list[Any] = []
     for action in parser._actions:
         if isinstance(action.choices, dict):  # subcommands: name -> parser
             for each in action.choices.values():
-                yield from actions(each)
+                found += actions(each)
         else:
-            yield action
+            found.append(action)
+    return found
 
 
 def option_names(parser: Any) -> set[str]:
@@ -32,9 +34,8 @@ def option_names(parser: Any) -> set[str]:
     return {name for action in actions(parser) for name in action.option_strings}
 
 
-def check_options(parser: Any, arguments: Sequence[str]) -> None:
-    """Raise ConfigurationError for an option that there is not."""
-    known = option_names(parser)
+def check_options(parser: Any, known: Collection[str], arguments: Sequence[str]) -> None:
+    """Raise ConfigurationError for an option that is not among the ``known`` ones of the parser."""
     for name in (argument.partition("=")[0] for argument in arguments if argument.startswith("--")):
         if name != "--" and name not in known:
             raise ConfigurationError(f'there is no option "{name}"{did_you_mean(name, known) or _help(parser)}')
@@ -88,7 +89,7 @@ def _names(kind: Any) -> list[str]:
 def _written(parser: Any, name: str) -> str:
     """An option or positional argument as the usage has it."""
     action = next((each for each in actions(parser) if each.dest == name.rpartition(".")[2]), None)
-    return name if action is None else (action.option_strings or [name.upper()])[-1]
+    return name if action is None else (action.option_strings or [name.upper()])[0]
 
 
 def _help(parser: Any) -> str:

@@ -25,8 +25,7 @@ from longform.conversion.tasks import MODELS, HeadPlan, check_task, plan_head
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
 from longform.data.storage import atomic_folder, locked
 from longform.errors import ConfigurationError, ConversionError, LongformError
-from longform.models.auto_classes import AUTO_MODELS
-from longform.models.configuration_linformer import LinformerConfig
+from longform.models.configuration_linformer import AUTO_MODELS, LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.resizing import check_extension
 from longform.runs.output import digests

@@ -1,7 +1,7 @@
-"""A corpus as one file of token ids, read through a memory map, and blocks of n tokens cut from it.
+"""A corpus: texts that can be read again, the same as one file of token ids, and blocks of n tokens cut from it.
 
-The file holds the documents' content tokens one after the other, without special tokens, so that one cache serves every
-length. A cache folder appears whole or not at all.
+The file, a memory map, holds the documents' content tokens one after the other, without special tokens, so that one
+cache serves every length. A cache folder appears whole or not at all.
 """
 
 import json
@@ -166,7 +166,7 @@ class BlockFrame(NamedTuple):
 
 
 class Blocks:
-    """Blocks of n tokens cut from ``documents`` of a store (indices), in their order; any of them is found at once.
+    """Blocks of n tokens cut from ``documents`` of a store (indices), in their order, each found without the others.
 
     ``packing`` "full": each block is full and may hold several documents, a separator between them (RoBERTa's
     FULL-SENTENCES); "documents": no block holds two documents, and the last one of each is shorter. A remainder that

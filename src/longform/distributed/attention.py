@@ -35,7 +35,7 @@ class ParallelAttention(LinformerAttention):
     def context(
         self, hidden_states: Tensor, attention_mask: Tensor | None, shared: Shared, *, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Hidden_states (B, m, D) of the part, whose mask ``sequence`` knows -> (B, m, h d); see LinformerAttention.
+        """Context of the part's tokens, from its hidden_states (B, m, D): (B, m, h d); see LinformerAttention.
 
         Texts that every process reads as a whole are attended as LinformerAttention does.
         """
@@ -73,7 +73,7 @@ class ParallelAttention(LinformerAttention):
         return blank_padding(out[:, ends[0] : ends[0] + hidden.shape[1]], mask)
 
     def streams(self, length: int) -> bool:
-        """Whether ``memories`` is all that a token asks of the others; with a window it is not."""
+        """Whether a part may be attended some tokens at a time: not with a window, which reads neighbours."""
         return self.window is None
 
     def memories(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> list[tuple[list[int], Memory]]:

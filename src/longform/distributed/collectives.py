@@ -1,18 +1,21 @@
-"""Messages between processes: sums, and the tokens on both sides of a part. Gradients pass through both.
+"""Messages between processes: sums, the tokens on both sides of a part, and those of all parts. Gradients pass.
 
 The gradient of a sum over processes is the sum of the gradients, that of an exchange the exchange backwards: torch's
 functional collectives have both, in eager mode and in compiled graphs. (torch.distributed.all_reduce has none, and that
 of DTensor's Partial is wrong unless it is told what the gradient is.)
 
-Axes: B batch, m tokens of a part, D features.
+Axes: B batch, n tokens of the whole texts, m tokens of a part, D features.
 """
 
 from typing import NamedTuple
 
 import torch
 import torch.distributed._functional_collectives as functional
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
+
+from longform.distributed.parts import sequence_group
+from longform.functional.masks import moved
 
 
 class Neighbours(NamedTuple):
@@ -46,3 +49,19 @@ def neighbours(x: Tensor, group: ProcessGroup, *, window: int, before: int, afte
         sent[rank + 1], received[rank + 1] = messages[-1].shape[0], after
     found = functional.all_to_all_single(torch.cat(messages).contiguous(), received, sent, group)
     return Neighbours(*functional.wait_tensor(found).transpose(0, 1).split([before, after], dim=1))
+
+
+def gather_tokens(model: nn.Module, x: Tensor) -> Tensor:
+    """Tensor of all tokens, (B, n, ...), from each process's part x (B, m, ...) in the last pass of ``model``.
+
+    Hidden states or logits, in the places of the input. The whole text is then in every process, and moved to each: for
+    short texts, and to look at. Gradients pass. Raises ConfigurationError where the model shares no texts out.
+    """
+    sequence = sequence_group(model)
+    part = sequence.part
+    if part is None:
+        return x
+    whole = x.new_zeros(x.shape[0], part.length, *x.shape[2:])
+    places = torch.arange(part.start, part.stop, device=x.device)
+    whole = summed([whole.index_copy(1, places, x)], sequence.group)[0]
+    return whole if part.order is None else moved(whole, part.order.back)

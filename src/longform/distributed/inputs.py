@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from longform.distributed.gathering import sequence_group
-from longform.distributed.parts import Part
+from longform.distributed.parts import Part, sequence_group
 from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask, moved, text_first
 from longform.layers.embeddings import Embeddings

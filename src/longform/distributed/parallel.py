@@ -12,15 +12,13 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 from longform.distributed.attention import ParallelAttention
-from longform.distributed.gathering import SEQUENCE_GROUP
 from longform.distributed.inputs import give_part
-from longform.distributed.parts import SequenceGroup
+from longform.distributed.parts import SEQUENCE_GROUP, SequenceGroup
 from longform.distributed.pooling import ParallelPooling
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
-from longform.layers.pooling import Pooling
 from longform.layers.sequence_projection import RunProjection
-from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
+from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel, Pooling
 from longform.models.task_heads import (
     LinformerForMaskedLM,
     LinformerForSequenceClassification,
@@ -113,9 +111,9 @@ def _window(model: LinformerPreTrainedModel) -> int | None:
 
 
 def _block(model: LinformerPreTrainedModel) -> int:
-    """Tokens between which texts may be cut: those of a window, else of the largest slots, else of one token.
+    """Length in tokens of the blocks between which texts may be cut: a window, else the largest slot, else one token.
 
-    As many times as many as a short convolution reaches.
+    Where a short convolution reaches further than one block, the block is a multiple that holds its reach.
     """
     window = _window(model)
     runs = (part.sizes[-1] for part in model.modules() if isinstance(part, RunProjection))

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from longform.errors import ConfigurationError
 from longform.functional.masks import TextFirst
+
+SEQUENCE_GROUP = "sequence_group"  # the attribute of a model that holds them
 
 
 class Part(NamedTuple):
@@ -89,3 +92,13 @@ class SequenceGroup:
         if bounds is not None:
             self.part = Part(bounds[self.rank], bounds[self.rank + 1], length, bounds, mask, order)
         return self.part
+
+
+def sequence_group(model: nn.Module) -> SequenceGroup:
+    """The processes among which ``model`` shares texts out. Raises ConfigurationError where it does not."""
+    found = vars(model).get(SEQUENCE_GROUP)
+    if found is None:
+        raise ConfigurationError(
+            f"this {type(model).__name__} does not share texts out: longform.distributed.sequence_parallel(model) first"
+        )
+    return found

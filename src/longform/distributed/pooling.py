@@ -7,14 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from longform.distributed.collectives import summed
-from longform.distributed.gathering import SEQUENCE_GROUP
 from longform.distributed.parts import Part, SequenceGroup
 from longform.functional.masks import blank_padding, first_token
 from longform.functional.pooling import lead_weights, pooled
 
 
 class ParallelPooling(nn.Module):
-    """longform.layers.pooling.Pooling where texts are shared out: each process gets the vector of the whole text."""
+    """models.modeling_linformer.Pooling where texts are shared out: each process gets the vector of the whole text."""
 
     def __init__(self, kind: str, sequence: SequenceGroup) -> None:
         super().__init__()
@@ -29,17 +28,6 @@ class ParallelPooling(nn.Module):
         if part is None:
             return pooled(hidden, mask, kind=self.kind)
         return pooled_parts(hidden, part, self.sequence, kind=self.kind)
-
-
-def pooled_texts(model: nn.Module, hidden: Tensor, mask: Tensor | None, *, kind: str) -> Tensor:
-    """``pooled`` of what ``model`` gave last, which may share its texts out: hidden (B, n, D), or (B, m, D) of a part.
-
-    ``mask`` bool (B, n) or None -> (B, D), or (B, 2 D) where ``kind`` names two.
-    """
-    sequence = vars(model).get(SEQUENCE_GROUP)
-    if sequence is None or sequence.part is None:
-        return pooled(hidden, mask, kind=kind)
-    return pooled_parts(hidden, sequence.part, sequence, kind=kind)
 
 
 def pooled_parts(hidden: Tensor, part: Part, sequence: SequenceGroup, *, kind: str) -> Tensor:

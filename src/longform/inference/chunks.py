@@ -4,7 +4,7 @@ Axes: T tokens of a text, m chunks, D embedding size.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,28 +20,7 @@ from longform.inference.settings import DEFAULT_BATCH_TOKENS
 CONTEXT = 1 / 8  # of a stretch, on each side of its chunks, where a document is longer than the model
 
 
-class StateEncoder(Protocol):
-    """Encoder as chunks need it: its model, and how a vector is made of the hidden states of some tokens."""
-
-    @property
-    def model(self) -> Any: ...
-    @property
-    def tokenizer(self) -> Any: ...
-    @property
-    def limit(self) -> int: ...
-    @property
-    def prompt(self) -> str: ...
-    @property
-    def whole(self) -> int: ...
-    def pool(
-        self,
-        states: Tensor,
-        inputs: dict[str, Tensor],
-        layers: tuple[Tensor, ...] | None = None,
-        *,
-        prompted: bool = True,
-    ) -> Tensor: ...
-    def finished(self, vectors: np.ndarray) -> np.ndarray: ...
+StateEncoder = Any  # an Encoder, whose file imports this one
 
 
 class ChunkVectors(NamedTuple):

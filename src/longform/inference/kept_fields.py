@@ -17,7 +17,16 @@ from longform.errors import ConfigurationError, DataError
 RESULTS = frozenset(
     ("id", "chunk", "start", "end", "embedding", "label", "labels", "score", "scores", "tokens", "truncated")
 )  # fields that records of ours have themselves
-TEXTS = (date, time, timedelta, Decimal, UUID, complex, np.datetime64, np.timedelta64)  # which their text holds whole
+TEXTS = (
+    date,
+    time,
+    timedelta,
+    Decimal,
+    UUID,
+    complex,
+    np.datetime64,
+    np.timedelta64,
+)  # their text says all
 
 
 def kept_names(keep: Sequence[str]) -> dict[str, str]:
@@ -60,14 +69,14 @@ def kept_fields(document: Document, names: Mapping[str, str], *, text_field: str
 
 
 def _plain(value: Any) -> Any:
-    """A value that is none of JSON's by means of those that are. Raises TypeError where that would lose of it."""
+    """A value that JSON does not know, as one that it knows. Raises TypeError where that would lose something."""
     if is_missing(value):
         return None
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, TEXTS) or type(value).__name__ in ("Period", "Interval"):  # of pandas
         return str(value)
-    dates = isinstance(value, np.ndarray) and value.dtype.kind in "mM"  # of which tolist makes numbers
+    dates = isinstance(value, np.ndarray) and value.dtype.kind in "mM"  # tolist would make numbers of them
     plain = sorted(value, key=str) if isinstance(value, Set) else list(value) if dates else python_values(value)
     if type(plain) is type(value):
         raise TypeError(f"{type(value).__name__} {str(value)[:40]!r}")

@@ -20,7 +20,6 @@ from longform.inference.settings import InferenceSettings, chosen
 from longform.inference.strategies import Computed, TextModel
 from longform.runs.subject import model_identity
 
-CHUNKS = "chunks"  # the strategy of a run with a vector a chunk
 READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
 LOADING = ("max_length", "dtype", "device", "compile", "backend", "graphs")  # settings that load a model
 MAY_CHANGE = (
@@ -45,6 +44,7 @@ class Prepared:
     """A loaded model and how it is run. ``limit``: tokens that it takes; ``settings``: with the fields that it reads.
 
     ``about``: what, beside the settings, a run must have in common with an interrupted one that it goes on with.
+    ``chunked``: a record is a chunk, and documents are read whole.
     """
 
     results: Results
@@ -52,13 +52,14 @@ class Prepared:
     limit: int
     settings: InferenceSettings
     about: dict[str, Any]
+    chunked: bool = False
 
     @property
     def reading(self) -> dict[str, Any]:
         """How documents are read: options of ``read_documents``."""
         return {
             **chosen(self.settings, "text_field", "pair_field", "id_field", "stdin_format"),
-            "max_characters": most_characters(self.settings, self.limit),
+            "max_characters": most_characters(self.settings, self.limit, chunked=self.chunked),
         }
 
     @property
@@ -69,7 +70,7 @@ class Prepared:
     def identity(self, model: str | Path) -> dict[str, Any]:
         """Facts that a run must have in common with the interrupted one that it resumes, beside its documents."""
         settings = {name: value for name, value in asdict(self.settings).items() if name not in MAY_CHANGE}
-        return {**self.about, **settings, **model_identity(str(model)), "limit": self.limit}
+        return {**settings, **self.about, **model_identity(str(model)), "limit": self.limit}
 
     def records(self, document: str, kept: dict[str, Any], made: Made) -> list[dict[str, Any]]:
         """The records of the document with the id ``document``. Raises InputError where a value is no number."""
@@ -79,9 +80,9 @@ class Prepared:
         return [{**about, **self.format_record(row), **facts} for row, facts in pairs]
 
 
-def most_characters(settings: InferenceSettings, tokens: int) -> int | None:
-    """Characters that are read of a document of which ``tokens`` are taken; None: everything."""
-    if settings.max_characters is not None or settings.strategy in ("chunk-average", CHUNKS):
+def most_characters(settings: InferenceSettings, tokens: int, *, chunked: bool = False) -> int | None:
+    """Characters that are read of a document of which ``tokens`` are taken, or all in chunks; None: everything."""
+    if settings.max_characters is not None or chunked or settings.strategy == "chunk-average":
         return settings.max_characters
     return max(READ_AT_LEAST, CHARACTERS_A_TOKEN * tokens)
 
@@ -118,8 +119,8 @@ def prepare_embedding(
     vector = partial(_vector, dtype=settings.vector_dtype)
     if chunked["chunk_tokens"] is None:
         return Prepared(_of_documents(encoder, settings), vector, encoder.limit, settings, about)
-    settings = replace(settings, strategy=CHUNKS)
-    return Prepared(_of_chunks(encoder, settings, **chunked), vector, encoder.limit, settings, about)
+    about["strategy"] = "chunks"
+    return Prepared(_of_chunks(encoder, settings, **chunked), vector, encoder.limit, settings, about, chunked=True)
 
 
 def _vector(vector: np.ndarray, dtype: str) -> dict[str, Any]:

@@ -7,10 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from longform.choices import ENGINES, ON_ERROR, STANDARD_OUTPUT, VECTOR_DTYPES
+from longform.choices import (
+    BACKENDS,
+    DTYPES,
+    ENGINES,
+    ON_ERROR,
+    ON_LONG,
+    STANDARD_OUTPUT,
+    STRATEGIES,
+    VECTOR_DTYPES,
+)
 from longform.errors import ConfigurationError
 from longform.inference.kept_fields import kept_names
-from longform.runs.settings import Settings, check_choices, check_device, check_least
+from longform.runs.settings import Settings, check_choices, check_device, check_least, one_of
 from longform.runs.summary import summary
 
 DEFAULT_BATCH_TOKENS = 8192  # padding included
@@ -21,46 +30,59 @@ OUTPUT_SUFFIXES = (".jsonl", ".parquet")
 class InferenceSettings(Settings):
     """How documents are read and a model is run; the same for prediction and embedding.
 
-    Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``; None: the model's limit) or "chunk-average" (the
-    mean over chunks that share ``overlap`` tokens). ``max_characters``: read of a document at most, what is beyond is
-    counted; None: 2^20, or 16 for each token that is taken of it where that is more, and everything where chunks use
-    all of it. ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a batch,
-    padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a run.
-    ``graphs``: on CUDA passes are captured and replayed, Longforms only (``longform.capture``).
-    ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", "openvino-int8".
-    ``vector_dtype``: of the vectors that are written, "float32" or "float16" (half the size, three digits).
-    ``restart``: begin anew instead of resuming an interrupted run or refusing a finished output. ``keep``: fields of a
-    record that its output has too, "FIELD" or "NEW=FIELD". For a classifier, None of a length or field means that of
-    its fine-tuning, where its folder says so.
+    Args:
+        text_field: field of a record that holds its text; null: as in the model's fine-tuning, else "text".
+        pair_field: field with the second text of a pair; null: as in the model's fine-tuning.
+        id_field: field with the id; null: id, else file and line.
+        keep: fields of a record that its output has too, NEW=FIELD under another name.
+        stdin_format: what - is.
+        max_length: tokens taken of a text; null: as in the model's fine-tuning, else all that fit.
+        max_characters: read of a document, what is beyond is counted; null: 2^20, or 16 for each token that is taken of
+            it where that is more, and everything where chunks use all of it.
+        on_long: a text over the limit: cut it (and count), or stop.
+        strategy: whole: one pass; chunk-average: mean over windows.
+        overlap: tokens that neighbouring chunks share.
+        batch_tokens: tokens in a batch, padding included.
+        dtype: auto: bfloat16 where it is fast.
+        device: auto: the first GPU of CUDA, else the CPU; cpu, cuda, cuda:1, mps, xpu, ...
+        compile: torch.compile, Longforms only: tens of seconds once, for long runs.
+        backend: what runs the model: torch, or a graph that longform export wrote.
+        graphs: on CUDA passes are captured and replayed, Longforms only; false: never.
+        vector_dtype: of the vectors that are written; float16: half the size, three digits.
+        restart: begin anew: forget a finished output, or what an interrupted start left of one.
+        progress: a bar on standard error.
+        engine: ray: the parts of a folder on a Ray cluster.
+        on_error: of a folder: stop at a row that fails, or leave it out and list it.
+        part_rows: of a folder: rows of a file that make one part, at most.
+        ray_address: auto, HOST:PORT, ray://HOST:PORT; null: a Ray on this machine alone.
+        actors: copies of the model on Ray, at most; null: all that there is room for.
+        num_cpus: CPU cores of an actor.
+        num_gpus: GPUs of an actor, 0.5 for two actors on one.
 
-    Of an output that is a folder of parts (longform.inference.parts.run): ``part_rows``: rows of an input that make one
-    part, at most. ``on_error``, of a row that cannot be read or computed: "fail", or "skip" (it is in the side file).
-    ``engine``: "local", or "ray" with ``ray_address`` (None: a Ray of its own on this machine; "auto", "HOST:PORT",
-    "ray://HOST:PORT"), at most ``actors`` copies of the model (None: as many as there is room for), and ``num_cpus``
-    and ``num_gpus`` for each.
+    A folder is an output in parts (longform.inference.parts.run). Raises ConfigurationError for a value that cannot be.
     """
 
-    text_field: str | None = None  # "text"
+    text_field: str | None = None
     pair_field: str | None = None
-    id_field: str | None = None  # "id", else its place
+    id_field: str | None = None
     keep: Sequence[str] = ()
-    stdin_format: str = "lines"
+    stdin_format: str = one_of(("lines", "jsonl"), "lines")
     max_length: int | None = None
     max_characters: int | None = None
-    on_long: str = "truncate"
-    strategy: str = "whole"
+    on_long: str = one_of(ON_LONG, "truncate")
+    strategy: str = one_of(STRATEGIES, "whole")
     overlap: int = 0
     batch_tokens: int = DEFAULT_BATCH_TOKENS
-    dtype: str = "float32"
+    dtype: str = one_of(DTYPES, "float32")
     device: str = "auto"
     compile: bool = False
-    backend: str = "torch"
+    backend: str = one_of(BACKENDS, "torch")
     graphs: bool = True
-    vector_dtype: str = "float32"
+    vector_dtype: str = one_of(VECTOR_DTYPES, "float32")
     restart: bool = False
     progress: bool = True
-    engine: str = "local"
-    on_error: str = "fail"
+    engine: str = one_of(ENGINES, "local")
+    on_error: str = one_of(ON_ERROR, "fail")
     part_rows: int = 4096
     ray_address: str | None = None
     actors: int | None = None
@@ -69,7 +91,7 @@ class InferenceSettings(Settings):
 
     def __post_init__(self) -> None:
         kept_names(self.keep)  # a name that cannot be is better refused now
-        check_choices(self, engine=ENGINES, on_error=ON_ERROR, vector_dtype=VECTOR_DTYPES)
+        check_choices(self)
         check_least(self, max_length=1, max_characters=1, overlap=0, batch_tokens=1)
         check_least(self, part_rows=1, actors=1, num_cpus=0, num_gpus=0)
         check_device(self.device)

@@ -1,4 +1,4 @@
-"""Models run on texts of any length, in three ways: text cut, text whole, or an average over chunks.
+"""Models run on texts of any length: on the beginning that the model takes, or on all chunks, whose mean is the result.
 
 Axes: B texts in a batch, n tokens, F features of the result (an embedding, logits).
 """
@@ -23,7 +23,7 @@ from longform.errors import ConfigurationError, DataError
 from longform.inference.habits import lacking
 from longform.inference.settings import DEFAULT_BATCH_TOKENS
 
-CUT = "cut"  # a strategy as "whole" is; the limit then is the caller's
+CUT = "cut"  # runs as "whole" does; named so where a comparison gives a model less than the whole text
 
 
 class Outcome(NamedTuple):
@@ -57,7 +57,7 @@ def run_texts(
 ) -> Iterator[Outcome]:
     """One Outcome a text, in order, streamed; ``forward`` maps a Batch to (B, F).
 
-    "cut" and "whole" give the model the first ``limit`` tokens; they differ in what ``limit`` means to the caller.
+    "cut" and "whole" give the model the first ``limit`` tokens.
     "chunk-average" gives it every window of ``limit`` tokens (special ones included; neighbours share ``overlap``),
     and averages the results, each weighted by its number of tokens. ``window`` texts at a time are sorted by length.
     ``computed`` is called with the number of texts that are done, which are given out in order and so later.
@@ -134,7 +134,7 @@ def _single(text: Text) -> str:
         return text
     if isinstance(text, Document) and text.pair is None:
         return text.text
-    raise DataError('pairs of texts cannot be averaged over chunks; choose the strategy "cut" or "whole"')
+    raise DataError('pairs of texts cannot be averaged over chunks; choose the strategy "whole"')
 
 
 class Collected(NamedTuple):

@@ -20,7 +20,6 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 from transformers.utils import cached_file, find_adapter_config_file, logging
 
 from longform.conversion.shipped import named_folder
-from longform.conversion.source import checked_config, read_weights
 from longform.data.special_tokens import fit_tokenizer
 from longform.errors import CheckpointError, require
 from longform.runs.output import check_utf_8
@@ -155,6 +154,8 @@ def read_config(source: str | Path, what: str) -> Any:
 
     Raises CheckpointError when it cannot be read.
     """
+    from longform.conversion.source import checked_config  # not above: it knows every family of encoders
+
     with reading(what, source):
         adapter = adapter_of(source)
         base = adapter["base_model_name_or_path"] if adapter else source
@@ -179,6 +180,8 @@ def load_tokenizer(source: str | Path, config: Any = None) -> PreTrainedTokenize
 
 
 def _without_wrappers(source: str | Path, wrapped: list[str]) -> dict[str, Any]:
+    from longform.conversion.source import read_weights
+
     config = cached_file(str(source), "config.json")
     assert config is not None
     tensors = read_weights(Path(config).parent)
@@ -201,7 +204,7 @@ def check_weights(
 ) -> None:
     """Raise CheckpointError, with their names, for tensors that a checkpoint lacks, has in another size, or in excess.
 
-    ``found``: "missing_keys", "mismatched_keys" and "unexpected_keys", as transformers reports them. What may be:
+    ``found``: "missing_keys", "mismatched_keys" and "unexpected_keys", as transformers reports them. No error are:
 
     * a pooler is left over, missing where nothing uses it, and new with ``new_head``;
     * another head is left over; with ``new_head`` a part of the head is new that is missing as a whole, and so is what

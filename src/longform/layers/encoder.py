@@ -23,8 +23,7 @@ from longform.layers.embeddings import PositionEmbedding
 from longform.layers.feed_forward import FeedForward
 from longform.layers.geometry import Projection, check_choice
 from longform.layers.norm import make_norm
-from longform.layers.relative_bias import RelativeAttentionBias
-from longform.layers.rotary import RotaryPositions
+from longform.layers.positions import RelativeAttentionBias, RotaryPositions
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.streaming import can_run_in_parts

@@ -3,7 +3,7 @@
 import transformers
 
 from longform.models import task_heads
-from longform.models.auto_classes import AUTO_MODELS
+from longform.models.configuration_linformer import AUTO_MODELS
 
 for auto, name in AUTO_MODELS.items():
     getattr(transformers, auto).register(task_heads.LinformerConfig, getattr(task_heads, name))

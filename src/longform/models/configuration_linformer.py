@@ -9,6 +9,7 @@ from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.choices import LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
+from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError
 from longform.functional.positions.tables import INITIALISATIONS
 from longform.layers.geometry import (
@@ -25,7 +26,22 @@ from longform.layers.geometry import (
     in_model_words,
     layer_slots,
 )
-from longform.models.auto_classes import AUTO_MAP, write_code
+
+# Code in a saved folder lets it load in programs that import nothing of Longform: ``auto_map`` of its configuration
+# names a file, which Auto classes read with ``trust_remote_code=True``. The file imports the installed package, and
+# holds no code of it. After ``import longform`` nothing is asked.
+AUTO_MODELS = {
+    "AutoModel": "LinformerModel",
+    "AutoModelForMaskedLM": "LinformerForMaskedLM",
+    "AutoModelForCausalLM": "LinformerForCausalLM",
+    "AutoModelForSequenceClassification": "LinformerForSequenceClassification",
+    "AutoModelForTokenClassification": "LinformerForTokenClassification",
+    "AutoModelForQuestionAnswering": "LinformerForQuestionAnswering",
+    "AutoModelForMultipleChoice": "LinformerForMultipleChoice",
+}
+CODE = "modeling_longform"
+_HEAD = '"""Longform (pip install longform): classes of the installed package, for Hugging Face\'s Auto classes."""\n\n'
+AUTO_MAP = {auto: f"{CODE}.{name}" for auto, name in {"AutoConfig": "LinformerConfig", **AUTO_MODELS}.items()}
 
 LEAST = {
     "vocab_size": 1, "hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1,
@@ -151,7 +167,7 @@ class LinformerConfig(PreTrainedConfig):
         """Nothing: after it, transformers would copy this module into each folder that is saved."""
 
     def save_pretrained(self, save_directory: str | PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
-        """Hugging Face's save_pretrained; beside it longform.models.auto_classes' code, for programs without us."""
+        """Hugging Face's save_pretrained; beside it the code of ``write_code``, for programs without us."""
         self.auto_map = dict(AUTO_MAP)
         write_code(Path(save_directory))
         super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
@@ -305,3 +321,10 @@ def _check_rope_numbers(kind: str, parameters: dict[str, Any] | None) -> None:
             raise ConfigurationError(
                 f"{name}={value!r} of {kind}, in rope_parameters, must be a number above 0 for rope_type={rope_type!r}"
             )
+
+
+def write_code(folder: Path) -> None:
+    """Write the file that AUTO_MAP names."""
+    names = ", ".join(sorted(AUTO_MODELS.values()))
+    with atomic_write(folder / f"{CODE}.py") as opened:
+        opened.write(f"{_HEAD}from longform import LinformerConfig, {names}  # noqa\n")

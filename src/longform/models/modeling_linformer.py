@@ -3,6 +3,7 @@
 Axes: B batch, n tokens, D hidden, h heads, L layers.
 """
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,18 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from longform.data.storage import share
 from longform.errors import InputError
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
+from longform.functional.pooling import pooled
+from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.block import Block
@@ -27,15 +32,13 @@ from longform.layers.encoder import Stack
 from longform.layers.feed_forward import FeedForward
 from longform.layers.local_attention import LocalAttention
 from longform.layers.norm import make_norm
-from longform.layers.pooling import Pooling
-from longform.layers.relative_bias import RelativeAttentionBias
+from longform.layers.positions import RelativeAttentionBias, RotaryPositions
 from longform.layers.sequence_projection import Learned, SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 from longform.layers.streaming import can_run_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
 from longform.models.resizing import Lengths, resize_sequence_length
-from longform.models.rotary import rotary_positions
 
 
 def make_attention(
@@ -97,6 +100,22 @@ class LinformerLayer(GradientCheckpointingLayer, Block):
         self.layer_type = kind
 
 
+def rotary_positions(config: PreTrainedConfig, layer_type: str) -> RotaryPositions:
+    """Rotary positions of layers of ``layer_type``, which may have rope_parameters of their own.
+
+    "default" turns the pair i of r by rope_theta^(-i / r) radians a token; the other kinds are Hugging Face's.
+    """
+    nested = layer_type in config.rope_parameters
+    parameters: dict[str, Any] = config.rope_parameters[layer_type] if nested else config.rope_parameters
+    if parameters["rope_type"] != "default":
+        make, shown = ROPE_INIT_FUNCTIONS[parameters["rope_type"]], copy.copy(config)
+        shown.head_dim = config.head_size  # some of them compute with None
+        frequencies, scaling = make(shown, torch.device("cpu"), layer_type=layer_type if nested else None)
+        return RotaryPositions(tuple(frequencies.tolist()), scaling=scaling)
+    features = int(config.head_size * parameters.get("partial_rotary_factor", 1.0))
+    return RotaryPositions(plain_frequencies(features, parameters["rope_theta"]))
+
+
 class ModelEncoder(Stack):
     """The layers of a configuration; layers of one type have the same rotary positions."""
 
@@ -117,6 +136,22 @@ class ModelEncoder(Stack):
     def forward(self, hidden: Tensor, mask: Tensor | None, **options: Any) -> BaseModelOutput:
         """See Stack.run."""
         return BaseModelOutput(**self.run(hidden, mask, **options)._asdict())
+
+
+class Pooling(nn.Module):
+    """One vector of the hidden states of all tokens, of a ``kind`` of longform.functional.pooling; no parameters."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """hidden (B, n, D), bool mask (B, n) or None -> (B, D), or (B, 2 D) where the kind names two."""
+        return pooled(hidden, mask, kind=self.kind)
+
+    def extra_repr(self) -> str:
+        """The kind, for print(model)."""
+        return self.kind
 
 
 class Pooler(nn.Module):
@@ -178,7 +213,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:
-        """Nothing, as for LinformerConfig: a folder's code is written by longform.models.auto_classes."""
+        """Nothing, as for LinformerConfig: a folder's code is written by its ``write_code``."""
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -26,9 +26,8 @@ from longform.errors import ConfigurationError, InputError
 from longform.functional.masks import checked_mask
 from longform.functional.pooling import pooled_width
 from longform.layers.causal_cache import CausalCache
-from longform.layers.pooling import Pooling
 from longform.models.configuration_linformer import LinformerConfig
-from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel, norm_of
+from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel, Pooling, norm_of
 
 
 def _head_dropout(config: LinformerConfig) -> nn.Dropout:

@@ -20,6 +20,7 @@ from longform.errors import ConfigurationError
 from longform.runs.files import reading
 
 NAMED = 3  # of many files, in a message
+Identity = tuple[int, int]  # a file's device and number, the same under each of its names
 
 
 def check_output(
@@ -37,7 +38,8 @@ def check_output(
     ConfigurationError where the output is an input, in one or above one, where the other kind of thing is there, and
     as ``check_utf_8`` does.
     """
-    place, given = followed(Path(output).expanduser()), list(_paths(inputs))
+    place = followed(Path(output).expanduser())
+    given = [(path, identity) for path in _paths(inputs) if (identity := _identity(path)) is not None]
     if folder and models:
         check_utf_8(place.absolute())
     for path in (place, *(place.with_name(place.name + end) for end in beside)):
@@ -78,24 +80,24 @@ def _paths(inputs: Iterable[Any]) -> Iterator[Path]:
             yield Path(given).expanduser()
 
 
-def _check_apart(place: Path, given: Iterable[Path]) -> None:
-    """Raise ConfigurationError where writing ``place`` would destroy an input, or what is written be one next time."""
-    target, around = _same(place), _around(place)
-    for path in given:
-        source = _same(path)
-        if source is None:
-            continue
+def _check_apart(place: Path, given: Iterable[tuple[Path, Identity]]) -> None:
+    """Raise ConfigurationError where writing ``place`` would destroy an input, or what is written be one next time.
+
+    ``given``: the inputs that are there, each with its identity.
+    """
+    target, around = _identity(place), _around(place)
+    for path, source in given:
         holds = target is not None and place.is_dir() and target in _around(path)
         if said := "is" if source == target else "is inside" if source in around else "holds" if holds else "":
             raise ConfigurationError(f'the output "{place}" {said} "{path}", which is read: give another output')
 
 
-def _around(path: Path) -> set[tuple[int, int] | None]:
+def _around(path: Path) -> set[Identity | None]:
     """The folders that a path is in, at any height."""
-    return {_same(parent) for parent in Path(os.path.realpath(path)).parents}
+    return {_identity(parent) for parent in Path(os.path.realpath(path)).parents}
 
 
-def _same(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path) -> Identity | None:
     """Identity that two names of one file or folder have in common; None where there is nothing."""
     try:
         found = path.stat()

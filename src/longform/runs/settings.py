@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import field, fields
 from typing import Any, ClassVar, Self
 
 from longform.choices import DEVICES, did_you_mean
@@ -23,6 +23,11 @@ class Settings:
                 near = did_you_mean(name, known) or f"; there are {', '.join(known)}"
                 raise ConfigurationError(f'there is no setting "{name}" in {cls.__name__}{near}')
         return super().__new__(cls)
+
+
+def one_of(choices: Iterable[str], default: str | None) -> Any:
+    """A field of a settings dataclass that has one of ``choices``, which the command line shows too."""
+    return field(default=default, metadata={"choices": tuple(choices)})
 
 
 def check_positive(settings: Any, *names: str) -> None:

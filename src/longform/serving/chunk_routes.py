@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
 from longform.serving.errors import Body, Inputs, StrictRoute, Whole, answer, as_list, refusals
-from longform.serving.reading import chunk_rows
+from longform.serving.reading import changed, chunk_rows
 from longform.serving.service import Service
-from longform.serving.vectors import changed, check_count
 
 
 class ChunksBody(Body):
@@ -61,7 +60,7 @@ def chunk_routes(service: Service) -> APIRouter:
     async def chunks(body: ChunksBody, request: Request) -> Response:
         """Vectors of the chunks of texts of any length; each knows its whole document."""
         texts = as_list(body.inputs)
-        check_count(service, len(texts))
+        service.check_count(len(texts))
         encoder = changed(
             service.engine.encoder(), prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=body.normalize
         )

@@ -12,9 +12,8 @@ from starlette.responses import Response
 from longform.inference.encoders import Encoder
 from longform.serving.engine import Engine
 from longform.serving.errors import Body, NonEmpty, Refusal, StrictRoute, Whole, answer, refusals
-from longform.serving.reading import Rows, id_rows, pooled_by, text_rows
+from longform.serving.reading import Rows, changed, id_rows, pooled_by, text_rows
 from longform.serving.service import Service
-from longform.serving.vectors import changed, check_count, vectors_of
 
 Ids = Annotated[list[Annotated[Whole, Field(ge=0)]], Field(min_length=1)]
 
@@ -82,11 +81,11 @@ def openai_routes(service: Service) -> APIRouter:
     async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
         """Vectors of texts or token ids, in order."""
         given = [body.input] if isinstance(body.input, str) or isinstance(body.input[0], int) else body.input
-        check_count(service, len(given))
+        service.check_count(len(given))
         normalise = None if body.dimensions is None else True
         encoder = changed(service.engine.encoder(), dimensions=body.dimensions, normalise=normalise)
         rows = await service.read(_characters(given), lambda engine: _rows(engine, service, encoder, given))
-        vectors = await vectors_of(service, request, encoder, rows)
+        vectors = await service.vectors(request, encoder, rows)
         return answer(
             {
                 "object": "list",

@@ -65,6 +65,18 @@ def id_rows(engine: Engine, texts: Sequence[Sequence[int]], finish: Callable[[An
     return Rows([(each, finish) for each in found], _cut(found, encoder.limit, truncate=truncate))
 
 
+def changed(
+    encoder: Encoder, *, prompt_name: str | None = None, dimensions: int | None = None, normalise: bool | None = None
+) -> Encoder:
+    """The encoder with what a request asks for; raises Refusal for what the model lacks."""
+    if prompt_name is not None and prompt_name not in encoder.folder.prompts:
+        there = ", ".join(encoder.folder.prompts) or "none"
+        raise Refusal("invalid", f"prompt_name: the model has no prompt of that name; its prompts: {there}")
+    if dimensions is not None and dimensions > encoder.whole:
+        raise Refusal("invalid", f"dimensions: a vector has {encoder.whole}, fewer than {dimensions}")
+    return encoder.changed(prompt_name=prompt_name, truncate_dim=dimensions, normalise=normalise)
+
+
 def chunk_rows(encoder: Encoder, texts: Sequence[str], *, chunk_tokens: int, overlap: int, boundaries: str) -> Rows:
     """A row a reading of each text; its result: (number, vector) of each of its chunks."""
     special = tokens_around(encoder)

@@ -14,7 +14,6 @@ from longform.serving.errors import Body, NonEmpty, StrictRoute, answer, refusal
 from longform.serving.reading import Rows, check_pairs, logits_of, text_rows
 from longform.serving.service import Service
 from longform.serving.tei_routes import cuts
-from longform.serving.vectors import check_count
 
 One = Annotated[list[NonEmpty], Field(min_length=1, max_length=2)]  # [text], or [first, second] of a pair
 SIDE = "the side that is cut off; of pairs Right alone"
@@ -108,7 +107,7 @@ def _labelled(classifier: Classifier, logits: np.ndarray, *, raw: bool) -> list[
 
 
 async def _read(service: Service, texts: list[Text], *, truncate: bool | None, side: str = "Right") -> Rows:
-    check_count(service, len(texts))
+    service.check_count(len(texts))
     characters = sum(len(text) if isinstance(text, str) else len(text[0]) + len(text[1] or "") for text in texts)
     cut = cuts(service, truncate)
     return await service.read(characters, lambda engine: text_rows(engine, texts, logits_of, truncate=cut, side=side))

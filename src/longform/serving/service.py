@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 from starlette.requests import Request
 
+from longform.inference.encoders import Encoder
 from longform.serving.engine import Engine
 from longform.serving.errors import Refusal
 from longform.serving.metrics import Metrics
@@ -118,6 +120,15 @@ class Service:
             made = await asyncio.get_running_loop().run_in_executor(self._texts, make, engine)
         self.metrics.seconds.labels("tokenize").observe(time.monotonic() - started)
         return made
+
+    def check_count(self, texts: int) -> None:
+        """Raise Refusal for too many texts in a request."""
+        if texts > self.settings.max_texts:
+            raise Refusal("too_large", f"the request has {texts:,} texts, the server takes {self.settings.max_texts:,}")
+
+    async def vectors(self, request: Request, encoder: Encoder, rows: Rows) -> np.ndarray:
+        """Vectors float32 (N, D) of rows that ``pooled_by`` finishes."""
+        return encoder.finished(np.stack(await self.results(request, rows)))
 
     async def results(self, request: Request, rows: Rows, *, weight: int = 1) -> list[Any]:
         """Results of each row, in order. Raises Refusal.

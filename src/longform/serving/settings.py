@@ -1,10 +1,10 @@
 """Settings of the server, with units, checked when made."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from longform.choices import DTYPES, ON_LONG
 from longform.errors import ConfigurationError
-from longform.runs.settings import check_choices, check_device, check_least, check_positive
+from longform.runs.settings import check_choices, check_device, check_least, check_positive, one_of
 
 MIB = 2**20
 
@@ -42,8 +42,8 @@ class ServingSettings:
     port: int = 8080
     name: str | None = None
     max_length: int | None = None
-    on_long: str = field(default="truncate", metadata={"choices": ON_LONG})
-    dtype: str = field(default="float32", metadata={"choices": DTYPES})
+    on_long: str = one_of(ON_LONG, "truncate")
+    dtype: str = one_of(DTYPES, "float32")
     device: str = "auto"
     graphs: bool = True
     batch_tokens: int = 8192

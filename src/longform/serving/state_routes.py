@@ -13,8 +13,8 @@ from longform.data.text import clean_text
 from longform.inference.sentence_modules import PLAIN
 from longform.serving.engine import Engine
 from longform.serving.errors import Body, Inputs, StrictRoute, answer, as_list, refusals
+from longform.serving.reading import changed
 from longform.serving.service import Service
-from longform.serving.vectors import changed, check_count
 
 
 class Info(BaseModel):
@@ -101,7 +101,7 @@ def state_routes(service: Service) -> APIRouter:
     async def tokenize(body: TokenizeBody) -> Response:
         """The tokens of texts, whole, with the characters that each stands for."""
         texts, prompt = as_list(body.inputs), ""
-        check_count(service, len(texts))
+        service.check_count(len(texts))
         if body.prompt_name is not None:
             prompt = changed(service.engine.encoder(), prompt_name=body.prompt_name).prompt
         made = await service.read(

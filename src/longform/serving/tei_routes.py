@@ -9,9 +9,8 @@ from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
 from longform.serving.errors import Body, Inputs, NonEmpty, StrictRoute, Whole, answer, as_list, refusals
-from longform.serving.reading import Rows, pooled_by, text_rows, token_states
+from longform.serving.reading import Rows, changed, pooled_by, text_rows, token_states
 from longform.serving.service import STATES, Service
-from longform.serving.vectors import changed, check_count, vectors_of
 
 
 class Reading(Body):
@@ -72,7 +71,7 @@ def tei_routes(service: Service) -> APIRouter:
         plain = service.engine.encoder()
         encoder = changed(plain, prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=body.normalize)
         rows = await _read(service, encoder, as_list(body.inputs), body)
-        vectors = await vectors_of(service, request, encoder, rows)
+        vectors = await service.vectors(request, encoder, rows)
         return answer(list(vectors), truncated=rows.truncated)
 
     @router.post("/embed_all", responses={200: {"model": TokenVectors}, **refusals("tei")})
@@ -89,7 +88,7 @@ def tei_routes(service: Service) -> APIRouter:
         how = body.parameters or Reading()
         encoder = changed(service.engine.encoder(), prompt_name=how.prompt_name, normalise=True)
         rows = await _read(service, encoder, [body.inputs.source_sentence, *body.inputs.sentences], how)
-        first, *others = await vectors_of(service, request, encoder, rows)
+        first, *others = await service.vectors(request, encoder, rows)
         return answer([float(first @ other) for other in others], truncated=rows.truncated)
 
     return router
@@ -101,7 +100,7 @@ def cuts(service: Service, truncate: bool | None) -> bool:
 
 
 async def _read(service: Service, encoder: Encoder, texts: list[str], how: Reading) -> Rows:
-    check_count(service, len(texts))
+    service.check_count(len(texts))
     finish, truncate = pooled_by(encoder), cuts(service, how.truncate)
     return await service.read(
         sum(map(len, texts)),

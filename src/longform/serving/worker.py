@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from longform.runs.kept_memory import give_back
 from longform.serving.engine import Engine
 from longform.serving.errors import Refusal
 from longform.serving.metrics import Metrics
 from longform.serving.waiting import Piece, Waiting
-from longform.training.engine.kept_memory import give_back
 
 log = logging.getLogger("longform.serving")
 BETWEEN = 1.0  # seconds after which free memory goes back to the system; else thousands of batches doubled it

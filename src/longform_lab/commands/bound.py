@@ -78,6 +78,9 @@ def _chosen(settings: Any) -> Any:
     scale = SETTINGS[settings.scale]
     found = {field.name: getattr(settings, field.name) for field in fields(BoundSettings)}
     given = {name: value for name, value in found.items() if value is not None}
+    for name, value in given.items():
+        if isinstance(getattr(scale, name), list) and not isinstance(value, list):
+            given[name] = [value]
     if given.get("length") and "projected_length" not in given:
         longest = max(given["length"])
         given["projected_length"] = [k for k in scale.projected_length if k <= longest] or [longest]

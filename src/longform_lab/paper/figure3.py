@@ -12,12 +12,11 @@ from longform.inference.weights import load_tokenizer
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.runs.folder import open_run_folder
 from longform.runs.subject import corpus_key
-from longform.training.engine.processes import current_process
 from longform.training.engine.run_folder import read_run
-from longform.training.pretraining.data import PretrainingData
+from longform.training.engine.trainer import current_process
+from longform.training.pretraining.data import CorpusReader, PretrainingData
 from longform.training.pretraining.model import config_for, new_model
 from longform.training.pretraining.run import pretrain
-from longform.training.pretraining.sources import CorpusReader
 from longform_lab.paper.bigrams import bigram_loss
 from longform_lab.paper.figure3_plan import Curve, Plan
 from longform_lab.paper.figure3_report import report_figure3

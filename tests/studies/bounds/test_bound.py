@@ -200,7 +200,7 @@ def test_k_alone_is_printed(capsys):
 
 
 def test_k_alone_for_texts_shorter_than_the_scale_s_slots(capsys):
-    assert main(["bound", "--length", "[20]"]) == 0
+    assert main(["bound", "--length", "20"]) == 0  # one number is a list of one
     assert "20" in capsys.readouterr().out
 
 

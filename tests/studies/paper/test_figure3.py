@@ -10,8 +10,7 @@ import pytest
 from longform.data.storage import locked
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError
-from longform.training.pretraining.presets import Preset
-from longform.training.pretraining.settings import PretrainingSettings
+from longform.training.pretraining.settings import Preset, PretrainingSettings
 from longform_lab.paper import figure3 as module
 from longform_lab.paper.figure3 import reproduce_figure3
 from longform_lab.paper.figure3_plan import planned, preset_of

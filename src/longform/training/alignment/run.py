@@ -14,9 +14,8 @@ from longform.data.batching import CHARACTERS_A_TOKEN
 from longform.errors import ConfigurationError, require
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform.training.alignment.sources import open_source
-from longform.training.engine.processes import current_process
 from longform.training.engine.run_folder import place_of_run
-from longform.training.engine.trainer import carry_out
+from longform.training.engine.trainer import carry_out, current_process
 
 
 @dataclass(frozen=True)

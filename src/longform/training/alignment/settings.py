@@ -19,11 +19,11 @@ class AlignmentSource:
     Args:
         pairs: a file, rows or a table with a query and its document in each; equal documents are one document.
         queries: a file, rows or a table of queries with the ids of their documents.
-        documents: that of ``queries``: documents with ids.
+        documents: a file, rows or a table of the documents that ``queries`` name, with their ids.
         texts: documents without queries, of which pairs are made.
         make: what is made of ``texts``, in turn: "sentence" or "passage" (a sentence, or some up to 100 words, asks for
-            the text without them), "title" (the first line, or ``title_field``, for the rest), "halves" (the first half
-            for the second).
+            the text without them), "title" (the first line, or ``title_field``, asks for the rest), "halves" (the first
+            half asks for the second).
         query_field: field of a record with its query.
         document_field: field of a record with the query's document.
         relevant_field: field with the id, or list of ids, of a query's documents.
@@ -82,10 +82,12 @@ class AlignmentSettings(TrainingSettings):
             without gradients, so that only so many keep their activations at a time.
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, 200 steps.
         temperature: cosines are divided by it.
-        keep_weight: weight of 1 - cosine between the vectors that short texts have and had; 0: they may go anywhere.
+        keep_weight: weight of the loss that keeps vectors of short texts where they were before the training (1 -
+            cosine between both); 0: none.
         keep_texts: short texts of one step for that: sentences of its documents.
         train_word_embeddings: whether word vectors move too.
-        lora_rank: rank of an adapter (LoRA) on the linear layers that learns in place of the weights; default: they do.
+        lora_rank: rank of an adapter (LoRA) on the linear layers that learns in place of the weights; default: none,
+            the weights learn.
         dropout: probability (0 to 1) while training.
         heldout_documents: documents of each source that are kept for measuring with their queries, at most a fifth of
             them; 0: nothing is measured.

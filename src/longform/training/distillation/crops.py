@@ -83,7 +83,7 @@ class CropSource:
         self.documents, self.tokenizer, self.special, self.settings = documents, tokenizer, special, settings
         self.heldout, self.rank, self.processes = heldout, rank, processes
         self.length, self.step_tokens = settings.length, max(settings.tokens_per_step, settings.length)
-        self.tokens = 0  # that all processes have trained on, up to the last step that was handed out
+        self.tokens = 0  # trained on by all processes, up to the last step that was handed out
         if settings.min_length - special.total < SHORTEST:
             raise ConfigurationError(
                 f"min_length={settings.min_length} must be at least {SHORTEST + special.total}: "
@@ -105,17 +105,17 @@ class CropSource:
     def steps(self, start: int = 0) -> Iterator[list[Crops]]:
         """From step ``start`` on, without end: the parts that make up the batch of each step of this process."""
         picks = random.Random(f"batches {self.settings.seed}")
-        pool: list[list[int]] = []
+        pool: list[list[int]] = []  # crops among which the next steps' are drawn
         crops = self._crops()
-        waiting = step = self.tokens = 0
+        in_pool = step = self.tokens = 0  # the first: tokens of the pool
         while True:
-            while waiting < SHUFFLED_STEPS * self.step_tokens * self.processes:
+            while in_pool < SHUFFLED_STEPS * self.step_tokens * self.processes:
                 crop = next(crops)
                 pool.append(crop)
-                waiting += len(crop)
+                in_pool += len(crop)
             batches = [self._draw(pool, picks) for _ in range(self.processes)]
             drawn = sum(len(crop) for batch in batches for crop in batch)
-            waiting -= drawn
+            in_pool -= drawn
             self.tokens += drawn
             if step >= start:
                 yield stacks(batches[self.rank], self.tokenizer.pad_token_id or 0, self.settings.tokens_per_forward)

@@ -14,11 +14,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longform.data.token_store import CorpusFiles, corpus_of
 from longform.training.distillation.job import Agreement, DistillationJob
-from longform.training.engine.processes import current_process
 from longform.training.engine.run_folder import place_of_run
 from longform.training.engine.settings import DistillationSettings
 from longform.training.engine.students import load_encoder, open_student
-from longform.training.engine.trainer import carry_out
+from longform.training.engine.trainer import carry_out, current_process
 
 
 @dataclass(frozen=True)

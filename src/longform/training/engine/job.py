@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from longform.layers.parameter_groups import parameter_groups
 from longform.training.engine.checkpoints import load_weights
-from longform.training.engine.pictures import learning_curve
+from longform.training.engine.records import learning_curve
 from longform.training.engine.run_folder import RunFolder
 from longform.training.engine.settings import autocast, compute_dtype
 from longform.training.engine.students import Student, learning

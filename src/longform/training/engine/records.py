@@ -1,8 +1,11 @@
-"""Records of a training run, written while it goes: JSON lines, and a progress bar."""
+"""Records of a training run, written while it goes as JSON lines; a line shown for each, and in the end their curve."""
 
+import io
 import json
 import sys
 import time
+import warnings
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -94,3 +97,32 @@ def show_measures(description: str, step: int, values: dict[str, float]) -> None
     """One line about an evaluation, past a progress bar, to standard error."""
     shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
     tqdm.write(f"{description}, step {step:,}: {shown}", file=sys.stderr)
+
+
+def learning_curve(rows: Sequence[Mapping[str, Any]], event: str, metric: str, path: Path) -> None:
+    """Draw, as a PNG file, the loss of the training and the ``metric`` of ``event``, which measures it, from ``rows``.
+
+    Where matplotlib is missing or fails a warning says why, which loses nothing of a run.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure, memory = Figure(figsize=(6.4, 4.0), dpi=120, layout="constrained"), io.BytesIO()
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        other = axes.twinx()
+        for where, kind, value, colour in ((axes, "train", "loss", "tab:blue"), (other, event, metric, "tab:orange")):
+            found = [row for row in rows if row["event"] == kind and row.get(value) is not None]
+            where.plot([row["step"] for row in found], [row[value] for row in found], color=colour, marker=".")
+            where.set_ylabel(f"{value} ({kind})", color=colour)
+        axes.set_xlabel("optimiser steps")
+        figure.savefig(memory, format="png")
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        warnings.warn(f"{path.name} could not be drawn ({reason}); the rest of the run is saved", stacklevel=3)
+        return
+    with atomic_write(path, "wb") as file:
+        file.write(memory.getvalue())

@@ -1,12 +1,19 @@
 """Settings of all trainings, and those of distillation and fine-tuning, with units, checked when made."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from longform.choices import DTYPES, POOLINGS, SCHEDULES
 from longform.errors import ConfigurationError
-from longform.runs.settings import Settings, check_between, check_choices, check_device, check_least, check_positive
+from longform.runs.settings import (
+    Settings,
+    check_between,
+    check_choices,
+    check_device,
+    check_least,
+    check_positive,
+    one_of,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -14,11 +21,6 @@ if TYPE_CHECKING:
 BUDGETS = ("max_steps", "max_minutes", "max_tokens")
 DEFAULT_TOKENS = 2_000_000
 SHORT, LONG = 512, 4096  # tokens: bounds of the length of crops that is taken where none is chosen
-
-
-def one_of(choices: Iterable[str], default: str | None) -> Any:
-    """A field of a settings dataclass that has one of ``choices``, which the command line shows too."""
-    return field(default=default, metadata={"choices": tuple(choices)})
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 from transformers import get_scheduler, set_seed
 
-from longform.errors import CheckpointError, InputError, require
+from longform.errors import CheckpointError, ConfigurationError, InputError, require
+from longform.inference.loading import pick_device
 from longform.inference.weights import quiet_transformers
+from longform.runs.kept_memory import kept_memory
 from longform.training.engine.checkpoints import (
     checkpoint_of,
     checkpoint_step,
@@ -24,13 +26,31 @@ from longform.training.engine.checkpoints import (
     save_checkpoint,
 )
 from longform.training.engine.job import Job, Part
-from longform.training.engine.kept_memory import kept_memory
 from longform.training.engine.records import show_measures
 from longform.training.engine.run_folder import RunFolder
 
 SHOWN = 3  # names of weights in a message
 TIMED_STEPS = 2  # that tell how many fit into the minutes that were chosen
 LOGS = 100  # how many records of the loss a run writes at least
+
+
+def current_process(device: str = "auto") -> Any:
+    """This process among those of ``torchrun`` or ``accelerate launch``, on ``device``: accelerate's PartialState.
+
+    Raises ConfigurationError for a device that is not there (``pick_device``), and for a number of one.
+    """
+    chosen = pick_device(device)
+    if chosen.index:
+        raise ConfigurationError(
+            f'device="{device}": a training takes the first one; CUDA_VISIBLE_DEVICES={chosen.index} makes it that one'
+        )
+    states = require("accelerate.state", extra="train")
+    cpu = chosen.type == "cpu"
+    process = states.PartialState(cpu=cpu)
+    if process.device.type != chosen.type:  # an earlier training of this process was elsewhere
+        states.AcceleratorState._reset_state(reset_partial_state=True)
+        process = states.PartialState(cpu=cpu)
+    return process
 
 
 def check_start(model: nn.Module, what: str) -> None:

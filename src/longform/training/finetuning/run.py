@@ -13,11 +13,10 @@ from longform.errors import ConfigurationError
 from longform.inference import classifiers
 from longform.inference import classifiers as fine_tuning
 from longform.inference.classifiers import FineTuning
-from longform.training.engine.processes import current_process
 from longform.training.engine.run_folder import place_of_run
 from longform.training.engine.settings import FinetuningSettings
 from longform.training.engine.students import activation_for, with_labels
-from longform.training.engine.trainer import carry_out
+from longform.training.engine.trainer import carry_out, current_process
 from longform.training.finetuning.job import FinetuningJob
 from longform.training.labels import (
     MULTI,

@@ -1,5 +1,5 @@
 """Pre-training of a language model from nothing, masked or causal. Read ``run.py`` first.
 
-``sources.py`` reads the corpus and makes the tokenizer, ``data.py`` and ``masking.py`` make batches, ``model.py`` the
-new weights and the loss, ``presets.py`` and ``recipes/`` hold settings under a name.
+``data.py`` reads the corpus, makes the tokenizer and, with ``masking.py``, batches; ``model.py`` has the new weights
+and the loss, ``settings.py`` and ``recipes/`` settings under a name.
 """

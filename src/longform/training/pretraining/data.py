@@ -1,19 +1,31 @@
-"""Batches of pre-training, found by their step number, and its held-out validation set.
+"""The corpus of a pre-training with its tokenizer; its batches, found by their step number; its validation set.
+
+The corpus is read once, from files or memory; tokens and tokenizer are cached on the disk.
 
 A batch is blocks of n tokens, with some of them hidden (masked) unless the objective is causal. It depends on the
 documents, the settings and the number of its step alone, so that a resumed run has the batches that it would have had,
 and different models see the same ones. The number of processes changes nothing where it divides the blocks of a step.
 """
 
+import copy
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import count, islice, takewhile
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longform.data.special_tokens import special_tokens
-from longform.data.token_store import BlockFrame, Blocks, TokenStore
+from longform.data.storage import made_once
+from longform.data.token_store import BlockFrame, Blocks, Corpus, CorpusTexts, TokenStore, token_store
+from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.errors import ConfigurationError, DataError
+from longform.inference.weights import load_tokenizer
+from longform.runs.digest import content_key
+from longform.runs.subject import corpus_key
 from longform.training.pretraining.masking import (
     FIXED,
     STANDARD,
@@ -29,6 +41,56 @@ from longform.training.pretraining.masking import (
 from longform.training.pretraining.settings import CAUSAL, PretrainingSettings
 
 FEW_DOCUMENTS = 10  # a corpus of fewer: the end of each document is held out, not whole documents
+Tokenizers = PreTrainedTokenizerBase | TokenizerSettings | str | Path | None
+
+
+class CorpusReader:
+    """One corpus with its tokenizer; ``cache``: folder for trained tokenizers and token files, shared between runs.
+
+    In several processes the main one (``process``) writes the cache while the others wait.
+    """
+
+    def __init__(
+        self, corpus: Corpus, tokenizer: Tokenizers, cache: Path, *, limit: int | None, process: Any, progress: bool
+    ) -> None:
+        self.corpus, self.cache, self.limit = corpus, cache, limit
+        self.process, self.progress = process, progress and process.is_main_process
+        self.key = corpus_key(corpus, limit)
+        self.tokenizer = self._opened(tokenizer)
+        self.tokenizer_key = tokenizer_key(self.tokenizer)
+
+    def _opened(self, tokenizer: Tokenizers) -> PreTrainedTokenizerBase:
+        if isinstance(tokenizer, PreTrainedTokenizerBase):
+            return copy.deepcopy(tokenizer)
+        if isinstance(tokenizer, str | Path):
+            return load_tokenizer(tokenizer)
+        chosen = tokenizer or TokenizerSettings()
+        folder = self.cache / f"tokenizer-{content_key(self.key, asdict(chosen))}"
+
+        def train(unfinished: Path) -> None:
+            trained = train_tokenizer(CorpusTexts(self.corpus, self.limit), chosen, progress=self.progress)
+            trained.save_pretrained(unfinished)
+
+        with self.process.main_process_first():
+            made_once(folder, train)
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+
+    def tokens(self, other: Corpus | None = None) -> TokenStore:
+        """The cached tokens of the corpus, or of another one."""
+        key = self.key if other is None else corpus_key(other)
+        folder = self.cache / f"tokens-{content_key(key, self.tokenizer_key)}"
+        corpus, limit = (self.corpus, self.limit) if other is None else (other, None)
+        with self.process.main_process_first():
+            return token_store(corpus, self.tokenizer, folder, limit=limit, progress=self.progress)
+
+
+def tokenizer_key(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A short name for what the tokenizer does: the same for the same rules and vocabulary."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
+    for passing in ("truncation", "padding"):
+        rules.pop(passing, None)
+    return content_key(rules, tokenizer.all_special_ids)
 
 
 def block_frame(tokenizer: Any, *, causal: bool = False) -> BlockFrame:

@@ -22,16 +22,14 @@ from longform.runs.facts import environment
 from longform.runs.page import Block, Heading, Table, facts_table
 from longform.runs.subject import corpus_key, model_key
 from longform.training.engine.job import Job
-from longform.training.engine.processes import current_process
 from longform.training.engine.run_folder import CACHE, RunFolder, place_of_run
 from longform.training.engine.students import Student, learning
 from longform.training.engine.trained_card import write_card
-from longform.training.engine.trainer import carry_out
-from longform.training.pretraining.data import PretrainingData
+from longform.training.engine.trainer import carry_out, current_process
+from longform.training.pretraining.data import CorpusReader, PretrainingData, Tokenizers
 from longform.training.pretraining.masking import AskedBlocks
 from longform.training.pretraining.model import AskedTokensLoss, config_for, described, new_model
 from longform.training.pretraining.settings import CAUSAL, MASKED, PretrainingSettings
-from longform.training.pretraining.sources import CorpusReader, Tokenizers
 
 QUARTERS = 4
 CARD = {  # what a model of an objective does, and which tokens it is asked for

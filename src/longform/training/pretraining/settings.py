@@ -1,12 +1,21 @@
-"""Settings of pre-training, with units, checked when made."""
+"""Settings of pre-training, with units, checked when made, and presets: settings under a name, in YAML files."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib import resources
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from longform.choices import PACKINGS
-from longform.runs.settings import check_between, check_least, check_positive
-from longform.training.engine.settings import TrainingSettings, one_of
+from longform.data.tokenizer_training import TokenizerSettings
+from longform.errors import ConfigurationError, require
+from longform.runs.settings import check_between, check_least, check_positive, one_of
+from longform.training.engine.settings import TrainingSettings
 
 MASKED, CAUSAL = "masked", "causal"
+RECIPES = "recipes"  # the folder beside this file
+PARTS = ("description", "tokenizer", "model", "training")
 
 
 @dataclass(frozen=True)
@@ -57,3 +66,86 @@ class PretrainingSettings(TrainingSettings):
         )
         check_between(self, 0, 1, "mask_fraction")
         check_least(self, evaluations=0)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """``model``: fields of a LinformerConfig; vocabulary and special tokens are the tokenizer's."""
+
+    description: str
+    tokenizer: TokenizerSettings
+    model: dict[str, Any]
+    training: PretrainingSettings
+
+
+def preset_names() -> list[str]:
+    """The presets that come with the package, smallest first."""
+    return ["tiny", "small", "base"]
+
+
+def preset_description(name: str | Path) -> str:
+    """Description of a preset in ``longform pretrain --help``."""
+    return str(_parts(name).get("description", ""))
+
+
+def load_preset(name: str | Path) -> Preset:
+    """A preset by its name, or from a YAML file with the same parts.
+
+    Raises ConfigurationError for an unknown name, part or field, and for values that cannot be.
+    """
+    given = _parts(name)
+    from longform.models.configuration_linformer import LinformerConfig  # not above: --help reads descriptions alone
+
+    model = _mapping(name, "model", given.get("model"))
+    _check_names(name, "model", model, LinformerConfig.__annotations__)
+    return Preset(
+        str(given.get("description", "")),
+        _made(name, TokenizerSettings, "tokenizer", given),
+        model,
+        _made(name, PretrainingSettings, "training", given),
+    )
+
+
+def _parts(name: str | Path) -> Mapping[str, Any]:
+    own = resources.files("longform.training.pretraining") / RECIPES / f"{name}.yaml"
+    file = own if own.is_file() else Path(name)
+    if not file.is_file():
+        raise ConfigurationError(
+            f'there is no preset "{name}"; there are {", ".join(preset_names())}, or give a YAML file'
+        )
+    yaml = require("yaml", extra="cli")
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a date, of digits
+        raise ConfigurationError(f'the preset "{name}" is not valid YAML: {error}') from error
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f'the preset "{name}" has no parts; it has {", ".join(PARTS)}')
+    _check_names(name, "part", given, PARTS)
+    return given
+
+
+def _mapping(preset: str | Path, part: str, values: Any) -> dict[str, Any]:
+    if not isinstance(values or {}, Mapping):
+        raise ConfigurationError(f'the preset "{preset}" has {part}: {values!r}, which is not settings by name')
+    return dict(values or {})
+
+
+def _made(preset: str | Path, kind: Any, part: str, given: Mapping[str, Any]) -> Any:
+    chosen = _mapping(preset, part, given.get(part))
+    _check_names(preset, part, chosen, [field.name for field in fields(kind)])
+    types = get_type_hints(kind)
+    for name, value in chosen.items():
+        allowed = get_args(types[name]) or (types[name],)  # of "int | None" both
+        if type(value) not in allowed and not (type(value) is int and float in allowed):
+            names = " or ".join("nothing" if one is NoneType else one.__name__ for one in allowed)
+            raise ConfigurationError(f'the preset "{preset}" has {name}: {value!r} in {part}; it takes {names}')
+    return kind(**chosen)
+
+
+def _check_names(preset: str | Path, where: str, given: Any, known: Any) -> None:
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ConfigurationError(
+            f'the preset "{preset}" has {where} {", ".join(map(repr, unknown))}, which is not known; '
+            f"there are {', '.join(known)}"
+        )

@@ -11,13 +11,13 @@ import psutil
 import pytest
 import torch
 
-from longform.training.engine import kept_memory
-from longform.training.engine.kept_memory import _glibc
+from longform.runs import kept_memory
+from longform.runs.kept_memory import _glibc
 
 SCRIPT = """
 import json, resource, sys, threading
 import torch
-from longform.training.engine import kept_memory as module
+from longform.runs import kept_memory as module
 
 SIZE = 2**26
 PAGE = resource.getpagesize()

@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from longform.training.engine.pictures import learning_curve
+from longform.training.engine.records import learning_curve
 
 
 def test_a_learning_curve_shows_the_loss_and_what_was_measured(tmp_path, monkeypatch):
