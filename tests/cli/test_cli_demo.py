@@ -14,7 +14,7 @@ def test_options_reach_the_demo(tmp_path, monkeypatch):
     given = {}
     monkeypatch.setattr(demo, "run_demo", lambda output, **options: given.update(output=output, **options))
     assert main(["demo", "--output", str(tmp_path), "--seed", "3", "--scale", "tiny", "--restart"]) == 0
-    assert given == {"output": tmp_path, "seed": 3, "scale": "tiny", "restart": True}
+    assert given == {"output": str(tmp_path), "seed": 3, "scale": "tiny", "restart": True}
     assert main(["demo"]) == 0
     assert (str(given["output"]), given["seed"], given["scale"], given["restart"]) == ("runs/demo", 0, "full", False)
 

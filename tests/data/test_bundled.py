@@ -1,9 +1,11 @@
 """The demo's texts: enough of each category, near-duplicates on one side, the same for the same seed."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from longform.conversion.shipped import HUB_NAME, named_folder
 from longform.data.bundled import bundled_encoder_folder
 from longform.errors import MissingDependencyError
 from longform_lab.licences import FRACTIONS, LicenceTexts, licence_texts, near_duplicate_groups, split_groups
@@ -76,6 +78,16 @@ def test_split_is_fixed_by_the_seed_and_keeps_groups() -> None:
 def test_encoder_folder() -> None:
     folder = bundled_encoder_folder()
     assert (folder / "modules.json").is_file()
+
+
+def test_the_name_on_the_hub_is_the_installed_package_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert named_folder(HUB_NAME) == bundled_encoder_folder()
+    Path(HUB_NAME).mkdir(parents=True)
+    assert named_folder(HUB_NAME) is None  # a folder of that name
+    monkeypatch.setattr("longform.data.bundled.find_spec", lambda name: None)
+    Path(HUB_NAME).rmdir()
+    assert named_folder(HUB_NAME) is None  # the hub's
 
 
 def test_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import DOCUMENTS, ROOT, blocks, name_of
 from tiny_models import make_sentence_transformer, save_bert
 
 import longform
@@ -20,27 +21,13 @@ from longform.cli.arguments import parse
 from longform.cli.main import command_module
 from longform_lab.tables.table_definitions import TABLES
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKED = [*DOCUMENTS, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/records/README.md"]
 TUTORIAL = ROOT / "docs/tutorial.md"
 SOURCE = "sentence-transformers/all-MiniLM-L6-v2"
-BLOCK = re.compile(r"(?P<before>[^\n]*)\n```(?P<language>python|sh)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
-NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
 LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#]*)(?:#(?P<anchor>[^)]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 LAUNCHER = re.compile(r"^torchrun .*?-m (?=longform )")
 CODE = re.compile(r"```.*?```", re.DOTALL)
-
-
-def blocks(document: Path, language: str) -> list[tuple[int, str]]:
-    """Line number and code of each block that is to be run."""
-    text = document.read_text()
-    return [
-        (text.count("\n", 0, found.start("code")) + 1, found["code"])
-        for found in BLOCK.finditer(text)
-        if found["language"] == language and not NOT_RUN.fullmatch(found["before"])
-    ]
 
 
 def command_lines() -> list[str]:
@@ -51,10 +38,6 @@ def command_lines() -> list[str]:
 
 def with_blocks(language: str) -> list[Path]:
     return [document for document in DOCUMENTS if document != TUTORIAL and blocks(document, language)]
-
-
-def name_of(document: Path) -> str:
-    return str(document.relative_to(ROOT))
 
 
 def anchors(document: Path) -> set[str]:

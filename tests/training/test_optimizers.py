@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from longform.training.distillation.job import muon_adamw
+from longform.training.distillation.job import Float32Muon, muon_adamw
 
 
 def _model() -> nn.ModuleDict:
@@ -46,3 +46,18 @@ def test_frozen_parameters_stay_out():
     model["dense"].requires_grad_(False)
     optimizers = muon_adamw(model, lr=0.1, weight_decay=0.0)
     assert sum(len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups) == 3
+
+
+def test_muon_in_float32_moves_matrices_as_torch_s_does():
+    """Which multiplies in bfloat16; the gradients and the momentum are not touched by it."""
+    moved = []
+    for kind in (torch.optim.Muon, Float32Muon):
+        matrix = nn.Parameter(torch.zeros(24, 16))
+        optimizer = kind([matrix], lr=0.1, weight_decay=0.0)
+        for seed in range(3):
+            matrix.grad = torch.randn(24, 16, generator=torch.Generator().manual_seed(seed))
+            optimizer.step()
+        moved.append((matrix.detach(), optimizer.state[matrix]["momentum_buffer"]))
+    assert torch.equal(moved[0][1], moved[1][1])
+    assert moved[1][0].dtype == torch.float32
+    assert torch.nn.functional.cosine_similarity(moved[0][0].flatten(), moved[1][0].flatten(), dim=0) > 0.999

@@ -227,8 +227,8 @@ def run(settings: Any) -> None:
     from longform.data.given import Files
     from longform.inference.weights import local_source
 
-    output, settings.source = Path(settings.output).expanduser(), local_source(settings.source)
-    with conversion_folder(output, settings.source, overwrite=settings.restart):
+    output = Path(settings.output).expanduser()
+    with conversion_folder(output, local_source(settings.source), overwrite=settings.restart):
         pass  # what is refused in the end is better refused now
     k = read_lengths(settings.projected_length)
     sharing = (k.sharing or defaults.SHARING) if settings.sharing == "auto" else settings.sharing

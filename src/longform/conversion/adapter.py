@@ -75,7 +75,7 @@ class Adapter:
                 "--lora-rank)"
             )
         add_products(made.model, self.products, self.scale)
-        made.report.adapter = self.name
+        made.report.source, made.report.adapter = self.source, self.name  # its name, wherever its folder is
         made.report.notes.append(f"the adapter {self.name} is part of the weights")
         if self.token_weights is None:
             return made

@@ -19,7 +19,7 @@ from longform.conversion.lengthening import lengthen, lengthened_tokenizer
 from longform.conversion.pooling_modules import idf_pooled, with_sublinear_tf
 from longform.conversion.report import OWN_FILE, ConversionReport, NewTensor, TensorRecord, conversion_folder
 from longform.conversion.sentence_transformers_folder import SentenceFolder, loader_of
-from longform.conversion.shipped import adapted_encoder, named_folder
+from longform.conversion.shipped import BUNDLED, HUB_NAME, adapted_encoder, named_folder
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, HeadPlan, check_task, plan_head
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
@@ -146,6 +146,8 @@ def convert(
         return _adapted(source, adapter, dict(locals()))
     _check_options(max_length, positions, task)
     opened = open_source(made_source(source) if isinstance(source, str) else source, tokenizer=tokenizer)
+    if source in (BUNDLED, HUB_NAME):  # not where its package happens to be
+        opened = replace(opened, name=HUB_NAME)
     attention = {
         "projection": projection,
         "projection_sharing": sharing,

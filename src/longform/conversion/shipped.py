@@ -23,12 +23,16 @@ def shipped() -> list[str]:
 
 
 def named_folder(source: str | Path) -> Path | None:
-    """The folder of "bundled" (all-MiniLM-L6-v2), or of an adapter's name in the cache, which need not be there yet.
+    """The folder of "bundled" (all-MiniLM-L6-v2, by its name on the hub too where it is installed), or of an adapter's
+    name in the cache, which need not be there yet.
 
     None for other sources, and where there is a folder of that name.
     """
     if source == BUNDLED:
         return bundled_encoder_folder()
+    if source == HUB_NAME and not Path(source).is_dir():
+        installed = adapted_encoder()
+        return None if installed == HUB_NAME else Path(installed)
     if source not in shipped() or Path(source).is_dir():
         return None
     files = sorted(path for path in (SHIPPED / source).iterdir() if path.is_file())

@@ -40,7 +40,7 @@ AUTO_MODELS = {
     "AutoModelForMultipleChoice": "LinformerForMultipleChoice",
 }
 CODE = "modeling_longform"
-_HEAD = '"""Longform (pip install longform): classes of the installed package, for Hugging Face\'s Auto classes."""\n\n'
+_HEAD = '"""Classes of the installed package Longform, for Hugging Face\'s Auto classes."""\n\n'
 AUTO_MAP = {auto: f"{CODE}.{name}" for auto, name in {"AutoConfig": "LinformerConfig", **AUTO_MODELS}.items()}
 
 LEAST = {

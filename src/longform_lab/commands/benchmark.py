@@ -79,7 +79,7 @@ def parser() -> Any:
     )
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
     made.add_argument("--device", **one_of(("auto", "cpu", "cuda")), default="auto", help="auto: the first GPU, if any")
-    made.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="folder for records and report")
+    made.add_argument("--output", type=str, default="runs/benchmark", help="folder for records and report")
     add_restart(made, "the rows that are there; the records so far stay in the folder as records-until-TIME.jsonl")
     made.add_argument(
         "--records", type=Path | None, default=None, help="another .jsonl file that new records are appended to"

@@ -1,6 +1,5 @@
 """``longform compare``: several architectures trained on one data set with one budget."""
 
-from pathlib import Path
 from typing import Any
 
 from longform.choices import DTYPES, POOLINGS, PROJECTION_INITS, SCALES
@@ -52,7 +51,7 @@ def parser() -> Any:
     made.add_argument("--text-field", default="text", help="field with the text")
     made.add_argument("--label-field", default="label", help="field with the label")
     made.add_argument("--pair-field", type=str | None, default=None, help="field with the second text of a pair")
-    made.add_argument("--output", type=Path, default=Path("runs/compare"), help="folder for results and report")
+    made.add_argument("--output", type=str, default="runs/compare", help="folder for results and report")
     made.add_argument(
         "--scale", **one_of(SCALES), default="small", help="small: two CPU cores; paper: the papers' sizes"
     )

@@ -1,7 +1,6 @@
 """``longform demo``: what a long encoder finds beside its original, on bundled texts."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from longform.cli.arguments import add_restart, command_parser
@@ -20,8 +19,8 @@ def parser() -> Any:
         "for words (BM25); a report says how they do. Minutes on 2 CPU cores. Interrupted, it goes on when it is "
         "called again.",
     )
-    made.add_argument("--output", type=Path, default=Path("runs/demo"), help="folder for model, report and records")
-    made.add_argument("--seed", type=int, default=0, help="of the passages")
+    made.add_argument("--output", type=str, default="runs/demo", help="folder for model, report and records")
+    made.add_argument("--seed", type=int, default=0, help="of the digits, the stacks and the passages")
     add_restart(made, "what an earlier demo left in the folder")
     made.add_argument("--scale", type=str, default="full", help=argparse.SUPPRESS)
     return made

@@ -4,7 +4,6 @@ from typing import Any
 
 from longform_lab.tables.classification_tables import CLASSIFICATION_TABLES
 from longform_lab.tables.compare_tables import COMPARE_TABLES
-from longform_lab.tables.long_documents_tables import LONG_DOCUMENTS_TABLES
 from longform_lab.tables.long_retrieval_tables import RETRIEVAL_TABLES
 from longform_lab.tables.readme_tables import README_TABLES
 from longform_lab.tables.reproduction_tables import REPRODUCTION_TABLES
@@ -73,7 +72,6 @@ TABLES: dict[str, Table] = {
     ),
     **CLASSIFICATION_TABLES,
     **COMPARE_TABLES,
-    **LONG_DOCUMENTS_TABLES,
     **RETRIEVAL_TABLES,
     **README_TABLES,
     **REPRODUCTION_TABLES,
