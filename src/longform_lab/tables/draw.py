@@ -18,11 +18,12 @@ from longform_lab.compare.plots import draw_against_time
 from longform_lab.paper.figure3_plan import CLOSERS, FIGURES, planned, preset_of
 from longform_lab.paper.figure3_plots import draw_figure3
 from longform_lab.paper.parts import Finished
-from longform_lab.pictures import finish, picture
+from longform_lab.pictures import finish, number_ticks, picture
 from longform_lab.records import RECORDS, ROOT, Record, read_records
 from longform_lab.speed.competitors import all_competitors
 from longform_lab.speed.plots import plot_memory, plot_times
 from longform_lab.tables.compare_tables import COMPARE_TABLES, groups, picture_name, results
+from longform_lab.tables.gpu_tables import GPU_TABLES, place
 from longform_lab.tables.long_retrieval_tables import CHUNKS
 from longform_lab.tables.speed_shapes import PICTURES, is_standard
 from longform_lab.tables.speed_tables import speed
@@ -161,10 +162,27 @@ def draw_frontier(records: Sequence[Record], folder: Path, *, data: str = DATA, 
     return [folder / FRONTIER]
 
 
+def draw_gpu(records: Sequence[Record], folder: Path) -> list[Path]:
+    """Milliseconds of a captured pass of one text against its tokens on a GPU, and eager ones thin."""
+    rows = [row for row in chosen_rows(GPU_TABLES["gpu_inference"], records) if row["settings"]["batch"] == 1]
+    if not rows:
+        return []
+    with picture(folder / "gpu-time.png", 7.0, 5.0) as axes:
+        for colour, name in enumerate(("full attention", "lucidrains", "linear, layerwise", "weighted mean", "window")):
+            own = sorted((row for row in rows if row["settings"]["competitor"] == name), key=place)
+            for key, style, label in (("graph_ms", "o-", name), ("eager_ms", ":", "")):
+                times = [(place(row)[0], row["metrics"][key]) for row in own if key in row["metrics"]]
+                axes.plot(*zip(*times, strict=True), style, color=f"C{colour}", label=label)
+        title = f"A pass of base size, bfloat16, {rows[0]['hardware']['gpu']}\nas a graph; dotted: eager mode"
+        finish(axes, title, "tokens", "ms", xscale="log", yscale="log")
+        number_ticks(axes, sorted({place(row)[0] for row in rows}))
+    return [folder / "gpu-time.png"]
+
+
 def main() -> None:
     """Draw, and say what."""
     records = read_records(sorted(RECORDS.glob("*.jsonl")))
-    for draw in (draw_speed, draw_comparisons, draw_trainings, draw_frontier):
+    for draw in (draw_speed, draw_comparisons, draw_trainings, draw_frontier, draw_gpu):
         for path in draw(records, PICTURES):
             print(path.relative_to(ROOT))
 

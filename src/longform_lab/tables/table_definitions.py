@@ -4,6 +4,7 @@ from typing import Any
 
 from longform_lab.tables.classification_tables import CLASSIFICATION_TABLES
 from longform_lab.tables.compare_tables import COMPARE_TABLES
+from longform_lab.tables.gpu_tables import GPU_TABLES
 from longform_lab.tables.long_retrieval_tables import RETRIEVAL_TABLES
 from longform_lab.tables.readme_tables import README_TABLES
 from longform_lab.tables.reproduction_tables import REPRODUCTION_TABLES
@@ -48,7 +49,8 @@ def _from_nothing(rows: Rows) -> Cells:
     for (variant, slots), found in sorted(losses.items(), key=lambda item: min(item[1].values())):
         over = [f"{found[seed] / full[seed]:.3f}" if seed in found else "–" for seed in seeds]
         shown = [f"{found[seed]:.3f}" if seed in found else "–" for seed in seeds]
-        name = variant.replace("+conv", ", convolution").replace("@network", ", E at the network's rate")
+        name = variant.replace("+conv5", "+conv").replace("+conv", ", convolution")
+        name = name.replace("@network", ", E at the network's rate")
         cells.append([name, str(slots or "–"), *shown, *over])
     of_seeds = [f"loss, seed {seed}" for seed in seeds], [f"over full attention's, seed {seed}" for seed in seeds]
     return ["keys and values", "k", *of_seeds[0], *of_seeds[1]], cells
@@ -72,6 +74,7 @@ TABLES: dict[str, Table] = {
     ),
     **CLASSIFICATION_TABLES,
     **COMPARE_TABLES,
+    **GPU_TABLES,
     **RETRIEVAL_TABLES,
     **README_TABLES,
     **REPRODUCTION_TABLES,

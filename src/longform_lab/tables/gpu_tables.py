@@ -1,0 +1,50 @@
+"""Tables of passes and training steps on a GPU: eager, as a captured graph, and the latter over its floor."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from longform_lab.tables.table_kinds import MISSING, Cells, Row, Rows, Table, pivot
+
+TIMED = (
+    "full attention", "BERT", "lucidrains", "linear, layerwise", "linear, unfused", "mean", "weighted mean", "window",
+    "window, flex",
+)  # fmt: skip
+
+
+def place(row: Row) -> tuple[int, int]:
+    """Tokens of a text and the number of texts."""
+    return row["settings"]["length"], row["settings"]["batch"]
+
+
+def _both_times(row: Row) -> str:
+    metrics = row["metrics"]
+    return " / ".join(f"{metrics[key]:.3g}" if key in metrics else MISSING for key in ("eager_ms", "graph_ms"))
+
+
+def _over_floor(row: Row) -> str:
+    metrics = row["metrics"]
+    return f"{metrics['graph_ms'] / metrics['floor_ms']:.2f}" if "graph_ms" in metrics else MISSING
+
+
+def _by_place(rows: Rows, *, cell: Callable[[Row], str]) -> Cells:
+    """A row for each encoder, a column for each number of tokens and texts."""
+    columns = sorted({place(row) for row in rows})
+    heads = [f"{tokens:,}" if texts == 1 else f"{texts} x {tokens:,}" for tokens, texts in columns]
+    found = pivot(
+        rows, down=lambda row: TIMED.index(row["settings"]["competitor"]), across=place, cell=cell, columns=columns
+    )
+    return ["", *heads], [[TIMED[line], *cells] for line, cells in found]
+
+
+def _timings(work: str, cell: Callable[[Row], str]) -> Table:
+    where: dict[str, Any] = {"settings.work": work, "settings.size": "base", "settings.device": "cuda"}
+    row = tuple(f"settings.{key}" for key in ("competitor", "length", "batch", "work"))
+    return Table(make=partial(_by_place, cell=cell), records="gpu_timings", where=where, row=row, one_machine=True)
+
+
+GPU_TABLES = {
+    "gpu_inference": _timings("inference", _both_times),
+    "gpu_training": _timings("train", _both_times),
+    "gpu_floor": _timings("inference", _over_floor),
+}
