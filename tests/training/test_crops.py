@@ -5,7 +5,7 @@ import pytest
 
 from longform.data.special_tokens import special_tokens
 from longform.errors import ConfigurationError, DataError
-from longform.training.distillation.crops import CropSource, check_repeatable
+from longform.training.distillation.crops import CropSource, at_most_a_fifth, check_repeatable
 from longform.training.engine.settings import DistillationSettings
 
 SETTINGS = DistillationSettings(length=48, min_length=12, tokens_per_step=150, seed=5)
@@ -98,3 +98,11 @@ def test_no_text_to_train_on(nothing: list[str], tiny_tokenizer: Any) -> None:
 def test_crops_without_room_for_text(tiny_tokenizer: Any) -> None:
     with pytest.raises(ConfigurationError, match="min_length=9 must be at least 10"):
         _source(["a"], tiny_tokenizer, DistillationSettings(length=48, min_length=9))
+
+
+@pytest.mark.parametrize(("documents", "kept"), [(1, 1), (4, 1), (60, 12), (319, 63), (320, 64), (10_000, 64)])
+def test_few_documents_keep_a_fifth_apart(documents, kept):
+    read = []
+    assert at_most_a_fifth(64, (read.append(place) or place for place in range(documents))) == kept
+    assert len(read) <= 320
+    assert at_most_a_fifth(0, range(documents)) == 0

@@ -92,7 +92,7 @@ def with_sinks(memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, 
 
 
 def counted(memory: Memory, mask: Tensor | None, length: int, sinks: int) -> Memory:
-    """A memory whose keys and values have ``sinks`` in front, with slots that say so."""
+    """A memory whose keys and values (B, h, S, d) have ``sinks`` in front, with slots that say so."""
     assert memory.slots is not None
     slots = once_a_pass(with_sink_slots, memory.slots, mask, length=length, sinks=sinks)
     usable = None if _all_hold_text(slots, mask, length, sinks) else (slots.count > 0)[:, None]

@@ -64,6 +64,12 @@ def check_repeatable(documents: Iterable[str | Document]) -> None:
         )
 
 
+def at_most_a_fifth(wanted: int, documents: Iterable[Any]) -> int:
+    """How many of the ``documents`` are kept for measuring: as many as ``wanted``, or a fifth of few, at least one."""
+    count = sum(1 for _ in islice(documents, 5 * wanted))  # no more need be read
+    return min(wanted, max(1, count // 5))
+
+
 class CropSource:
     """Batches of a run. ``heldout``: how many documents at the beginning are kept apart."""
 

@@ -28,7 +28,7 @@ from longform.layers.parameter_groups import multipliers, parameter_groups
 from longform.runs.digest import content_key
 from longform.runs.page import Heading
 from longform.runs.subject import corpus_key, model_key
-from longform.training.distillation.crops import Crops, CropSource, stacks, text_of
+from longform.training.distillation.crops import Crops, CropSource, at_most_a_fifth, stacks, text_of
 from longform.training.distillation.teacher import Teacher, layer_states
 from longform.training.engine.job import Job
 from longform.training.engine.run_folder import RunFolder
@@ -129,7 +129,7 @@ class DistillationJob(Job):
             tokenizer,
             self.special,
             settings,
-            heldout=0 if heldout is not None else settings.heldout_documents,
+            heldout=0 if heldout is not None else at_most_a_fifth(settings.heldout_documents, documents),
             rank=process.process_index,
             processes=process.num_processes,
         )

@@ -99,7 +99,8 @@ class DistillationSettings(TrainingSettings):
         train_word_embeddings: whether word vectors move too; they begin as the teacher's.
         dropout: probability (0 to 1) while distilling.
         teacher_length: tokens of a teacher window, special tokens included; default: all that the teacher takes.
-        heldout_documents: documents that are kept for measuring agreement with the teacher, not trained on.
+        heldout_documents: documents that are kept for measuring agreement with the teacher, not trained on; at most a
+            fifth of all.
         evaluations: how often agreement is measured while training at most, at even distances (before and after come
             on top).
 
