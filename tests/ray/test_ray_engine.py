@@ -36,7 +36,8 @@ def test_a_folder_begun_here_goes_on_in_a_cluster(
     line = ["embed", str(longform_folder), str(texts), "--output", str(tmp_path / "both"), "--part-rows", "7"]
     assert main([*line, "--engine", "ray", "--ray-address", address, "--actors", "2"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert {"documents            60", "resumed              30", "failed               0"} <= set(printed)
+    assert {"documents            60", "resumed              30"} <= set(printed)
+    assert not any(line.startswith("failed") for line in printed)
     assert parts(tmp_path / "both") == parts(tmp_path / "local")
     assert list(pandas.read_parquet(tmp_path / "both")["id"]) == list(pandas.read_parquet(tmp_path / "local")["id"])
 

@@ -11,10 +11,15 @@ FILE_WIDTH = 160  # characters of a table that goes to a file or a pipe
 
 
 def summary(result: Any) -> str:
-    """The fields of a dataclass that its repr shows and that are not None, one a line."""
+    """The fields of a dataclass that its repr shows, one a line, without those that are None or count nothing."""
     shown = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.repr}
-    known = {name.replace("_", " "): value for name, value in shown.items() if value is not None}
-    return "\n".join(f"{name:<20} {format_value(value)}" for name, value in known.items())
+    lines = []
+    for name, value in shown.items():
+        if value is None or (type(value) is int and value == 0):
+            continue
+        text = f"{value:,.1f}" if name == "seconds" else format_value(value)
+        lines.append(f"{name.replace('_', ' '):<20} {text}")
+    return "\n".join(lines)
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
