@@ -206,7 +206,8 @@ class LinformerAttention(SelfAttention):
             hidden = hidden_states.flatten(1, -2) if len(shape) > 3 else hidden_states
             mask = mask.flatten(1) if mask is not None and mask.shape == shape[:-1] else mask
             inside, weights = self.context(hidden, mask, shared, output_attentions=output_attentions)
-        out = self.output(inside).view(shape)
+        out = self.output(inside)
+        out = out if len(shape) == 3 else out.view(shape)
         return (out, weights) if output_attentions else out
 
     def new_projection(self, heads: list[int]) -> SequenceProjection:

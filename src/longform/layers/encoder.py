@@ -294,7 +294,7 @@ class LinformerEncoder(Stack):
             **more,
         )
 
-        last = out.last_hidden_state.view(shape)
+        last = out.last_hidden_state if len(shape) == 3 else out.last_hidden_state.view(shape)  # FSDP2 dislikes views
         if not output_hidden_states and not output_attentions:
             return last
         return EncoderOutput(last, _views(out.hidden_states, shape), out.attentions)
