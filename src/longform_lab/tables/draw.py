@@ -173,7 +173,7 @@ def draw_gpu(records: Sequence[Record], folder: Path) -> list[Path]:
             for key, style, label in (("graph_ms", "o-", name), ("eager_ms", ":", "")):
                 times = [(place(row)[0], row["metrics"][key]) for row in own if key in row["metrics"]]
                 axes.plot(*zip(*times, strict=True), style, color=f"C{colour}", label=label)
-        title = f"A pass of base size, bfloat16, {rows[0]['hardware']['gpu']}\nas a graph; dotted: eager mode"
+        title = f"A pass of base size, {rows[0]['hardware']['gpu']}, as a graph; dotted: eager"
         finish(axes, title, "tokens", "ms", xscale="log", yscale="log")
         number_ticks(axes, sorted({place(row)[0] for row in rows}))
     return [folder / "gpu-time.png"]

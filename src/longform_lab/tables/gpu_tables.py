@@ -6,10 +6,8 @@ from typing import Any
 
 from longform_lab.tables.table_kinds import MISSING, Cells, Row, Rows, Table, pivot
 
-TIMED = (
-    "full attention", "BERT", "lucidrains", "linear, layerwise", "linear, unfused", "mean", "weighted mean", "window",
-    "window, flex",
-)  # fmt: skip
+OURS = ["linear, layerwise", "linear, unfused", "mean", "weighted mean", "window", "window, flex"]
+TIMED = ["full attention", "BERT", "lucidrains", *OURS]
 
 
 def place(row: Row) -> tuple[int, int]:
@@ -17,9 +15,13 @@ def place(row: Row) -> tuple[int, int]:
     return row["settings"]["length"], row["settings"]["batch"]
 
 
+def _line(row: Row) -> int:
+    return TIMED.index(row["settings"]["competitor"])
+
+
 def _both_times(row: Row) -> str:
-    metrics = row["metrics"]
-    return " / ".join(f"{metrics[key]:.3g}" if key in metrics else MISSING for key in ("eager_ms", "graph_ms"))
+    found = (row["metrics"].get(key) for key in ("eager_ms", "graph_ms"))
+    return " / ".join(MISSING if each is None else f"{each:.3g}" for each in found)
 
 
 def _over_floor(row: Row) -> str:
@@ -31,9 +33,7 @@ def _by_place(rows: Rows, *, cell: Callable[[Row], str]) -> Cells:
     """A row for each encoder, a column for each number of tokens and texts."""
     columns = sorted({place(row) for row in rows})
     heads = [f"{tokens:,}" if texts == 1 else f"{texts} x {tokens:,}" for tokens, texts in columns]
-    found = pivot(
-        rows, down=lambda row: TIMED.index(row["settings"]["competitor"]), across=place, cell=cell, columns=columns
-    )
+    found = pivot(rows, down=_line, across=place, cell=cell, columns=columns)
     return ["", *heads], [[TIMED[line], *cells] for line, cells in found]
 
 
