@@ -99,7 +99,9 @@ def joined(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     """The tensor of which ``first`` and ``second``, weights (F, D) or biases (F), are the halves; None where ``join``
     did not make them so.
     """
-    if first is None or second is None or first.data_ptr() + first.nbytes != second.data_ptr():
+    if type(first) is not nn.Parameter or type(second) is not nn.Parameter:  # nothing, or a quantised weight
+        return None
+    if first.data_ptr() + first.nbytes != second.data_ptr():
         return None
     if first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr():
         return None
