@@ -70,7 +70,6 @@ KINDS = {
     "mean": Kind(partial(ours.pure, projection="mean"), mean_floor),
     "weighted mean": Kind(partial(ours.pure, projection="weighted_mean"), mean_floor),  # scores are not counted
     "window": Kind(ours.windowed, window_floor),
-    "window, flex": Kind(ours.windowed, window_floor, {"window": "flex"}),
     "lucidrains": Kind(partial(peers.lucidrains, share_kv=False), partial(dense_floor, sharing="headwise")),
 }
 

@@ -1,4 +1,4 @@
-"""The window's Triton programs compiled for an absent GPU: ``python triton_target.py 90 64,bfloat16,128,1,0``.
+"""The Triton programs compiled for an absent GPU: ``python triton_target.py 90 64,bfloat16,128,1,0``.
 
 The arguments are a compute capability, and heads' features, dtype, window, whether texts are padded and whether there
 is a bias by distance. Prints a JSON object a program: name, bytes of shared memory, registers and bytes spilled.
@@ -20,9 +20,15 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import driver
 
+from longform.functional import norm, norm_programs, slot_programs
+from longform.functional import slots as slots_of_texts
 from longform.functional.window import triton_kernel, triton_programs
 
-PROGRAMS = "forward", "backward_queries", "backward_keys"
+PROGRAMS = {
+    triton_programs: ("forward", "backward_queries", "backward_keys"),
+    norm_programs: ("normalise",),
+    slot_programs: ("pool",),
+}
 
 
 class Absent(DriverBase):
@@ -63,8 +69,8 @@ class Launch:
         return partial(compiled, self.program, grid)
 
 
-def compiled(program: Any, grid: tuple[int, ...], **given: Any) -> None:
-    made, capability = program.warmup(grid=grid, **given), Absent.capability
+def compiled(program: Any, grid: tuple[int, ...], *places: Any, **given: Any) -> None:
+    made, capability = program.warmup(*places, grid=grid, **given), Absent.capability
     assembler = next((Path(triton.__file__).parent / "backends/nvidia/bin").glob("ptxas*"))
     name = f"sm_{capability}{'a' if capability == 90 else ''}"
     with TemporaryDirectory() as folder:
@@ -80,8 +86,9 @@ def compiled(program: Any, grid: tuple[int, ...], **given: Any) -> None:
 def main(capability: int, *cases: str) -> None:
     Absent.capability = capability
     driver.set_active(Absent())
-    for name in PROGRAMS:
-        setattr(triton_programs, name, Launch(getattr(triton_programs, name)))
+    for module, names in PROGRAMS.items():
+        for name in names:
+            setattr(module, name, Launch(getattr(module, name)))
     for case in cases:
         dim, dtype, window, padded, distances = case.split(",")
         build(int(dim), getattr(torch, dtype), int(window), padded == "1", distances == "1")
@@ -97,6 +104,11 @@ def build(dim: int, dtype: torch.dtype, window: int, padded: bool, distances: bo
     given = [*by_token[:3], *memory, *biases, *(marks if padded else (None, None)), *parts]
     out, lse = triton_kernel._forward(given, window, 1, None, False)
     triton_kernel._backward(given, out, lse, by_token[3], window, 1, None, False)
+    x, weight = by_token[0].transpose(1, 2).flatten(2), torch.empty(heads * dim, dtype=dtype)
+    norm._by_triton(norm.NormCall(x, weight, weight, 1e-5, False, x))
+    pooled = slots_of_texts.Slots(torch.empty(batch, slots), torch.full((batch,), 4), 4)
+    for weights in (None, torch.empty(batch, length, heads)):
+        slots_of_texts._by_triton(slots_of_texts.MeanCall((x,), pooled, slots, 0, weights))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,7 @@ from reference.attention import (
 )
 
 from longform.functional import dispatch
-from longform.functional.dispatch import Kernel
 from longform.functional.slots import Memory, divisors, join_slots, make_slots, rest_mask, sink_counts
-from longform.functional.window import flex as window_flex
 from longform.functional.window import windowed_attention
 from strategies import MASK_KINDS, generator, normal, texts
 
@@ -44,16 +42,10 @@ def cases(draw: st.DrawFn, kinds: tuple[str, ...] = MASK_KINDS):
 
 @contextmanager
 def taking(path: str) -> Iterator[pytest.MonkeyPatch]:
-    """Calls inside go the way of a compiled graph, or of FlexAttention, uncompiled and with gradients on a CPU."""
+    """Calls inside go the way of a compiled graph, if that is the ``path``."""
     with pytest.MonkeyPatch.context() as patch:
         if path == "compiled":
             patch.setattr(torch.compiler, "is_compiling", lambda: True)
-        if path == "flex":
-            formula = dispatch.OPERATIONS["window"][-1]
-            patch.setitem(dispatch.OPERATIONS, "window", (Kernel("flex", window_flex.attend), formula))
-            patch.setattr(window_flex, "_compiled", lambda: window_flex.near_and_far)
-            patch.setattr(window_flex.flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
-            patch.setattr(window_flex.flex, "_validate_device", lambda *heads: None)  # refuses gradients on CPUs
         dispatch.ask_again()
         yield patch
     dispatch.ask_again()

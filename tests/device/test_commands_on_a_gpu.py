@@ -15,7 +15,7 @@ from longform.training.engine.trainer import Training
 
 TEXTS = ["the good text is long " * 9, "a bad text is short " * 8] * 12
 CUDA = ["--device", "cuda"]
-HEADS = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}  # of 32 features: FlexAttention's
+HEADS = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}  # of 32 features: the Triton kernel's
 
 
 @pytest.fixture

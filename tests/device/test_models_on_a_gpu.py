@@ -21,7 +21,7 @@ from tolerances import assert_close
 
 GPU = torch.device("cuda")
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-WIDE = {  # heads that FlexAttention takes
+WIDE = {  # heads that the Triton kernel takes
     "hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": None, "head_dim": None, "attention_window": 32,
     "projected_length": 64, "max_position_embeddings": 1024, "intermediate_size": 192, "initializer_range": 0.1,
 }  # fmt: skip
@@ -161,7 +161,7 @@ def test_one_graph_for_every_length(kind):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_graph_of_a_training_step_takes_flex_attention_in(dtype):
+def test_a_graph_of_a_training_step(dtype):
     torch._dynamo.reset()
     made = model("mean-window", LinformerForMaskedLM, **WIDE, **QUIET).to(GPU)
     copied = copy.deepcopy(made)

@@ -27,7 +27,7 @@ BF16 = {"amx", "amx_training", "compiled", "compiled_training"}
 FLOAT = {"triton", "channels_last"}  # which take no float64; Triton's interpreter computes here
 ONEDNN = {"onednn"}  # in bfloat16 on machines that multiply it
 WITHOUT_GRADIENT = {"amx", "compiled", "onednn", "single_tokens", "documents", "sdpa"}
-ON_A_GPU = {("window", "flex"), ("linear", "epilogue")}  # tests/device; test_window_flex.py runs the first uncompiled
+ON_A_GPU = {("linear", "epilogue")}  # tests/device
 KERNELS = [
     (operation, kernel.name)
     for operation, kernels in dispatch.OPERATIONS.items()

@@ -19,7 +19,6 @@ from strategies import Text, gradients, seeds
 from tolerances import assert_close
 
 PATHS = ("sdpa", "eager", "compiled")
-ALL_PATHS = (*PATHS, "flex")  # test_window_flex.py has the long tests of the last
 
 
 @settings(max_examples=100)
@@ -96,7 +95,7 @@ def test_weights_give_the_output_and_sum_to_one(case, seed):
         assert_close(mixed * inputs.defined[:, :, t], out[:, :, t])
 
 
-@pytest.mark.parametrize("path", ALL_PATHS)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("length", [1, 4, 9, 12, 13, 24])
 def test_a_row_of_padding_is_finite_and_leaves_the_others_alone(path, length):
     """Forward and backward."""
@@ -109,7 +108,7 @@ def test_a_row_of_padding_is_finite_and_leaves_the_others_alone(path, length):
     assert_close(out[1], inputs.twin(3.0)[1])
 
 
-@pytest.mark.parametrize("path", ALL_PATHS)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("bias", [None, -1e4])
 def test_without_a_bias_or_with_the_memory_off(path, bias):
     inputs = Inputs((2, 2, True, 8, Text(2, 15, None)), 3)
@@ -123,7 +122,7 @@ def test_without_a_bias_or_with_the_memory_off(path, bias):
         assert_close(out[0, 0, 0], near[0][0])
 
 
-@pytest.mark.parametrize("path", ALL_PATHS)
+@pytest.mark.parametrize("path", PATHS)
 def test_the_budget_is_what_all_slots_stand_for_together(path):
     """Equal logits: all far tokens together weigh as much as min(budget, their number) near ones."""
     length, window = 20, 2

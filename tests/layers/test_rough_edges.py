@@ -9,8 +9,9 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.utils._pytree import tree_map
 
-from longform import LinformerAttention, LinformerEncoder, LinformerModel, kernels
+from longform import LinformerAttention, LinformerEncoder, LinformerModel, Projection, kernels
 from longform.errors import ConfigurationError, InputError
+from longform.functional.attention import fused
 from strategies import randomised
 from tolerances import assert_close
 
@@ -115,3 +116,20 @@ def test_device_and_dtype_in_the_constructor():
     """8. As torch's own layers have them."""
     layer = LinformerAttention(16, 4, max_length=16, device="meta", dtype=torch.bfloat16)
     assert all(x.is_meta and x.dtype == torch.bfloat16 for x in layer.parameters())
+
+
+@pytest.mark.parametrize("options", [{}, {"projection": "mean"}, {"projection": Projection("mean", sink_tokens=2)}])
+@pytest.mark.parametrize("padded", [False, True])
+def test_fused_attention_gets_a_mask_only_where_something_is_padded(monkeypatch, options, padded):
+    """FlashAttention takes none. (A linear E has one for texts below its length too: some rows may have no weight.)"""
+    masks = []
+
+    def attend(query, key, value, *, attn_mask, dropout_p):
+        masks.append(attn_mask)
+        return query
+
+    monkeypatch.setattr(fused, "scaled_dot_product_attention", attend)
+    made = LinformerAttention(32, 2, max_length=60, projected_length=15, **options)
+    mask = torch.arange(60) < torch.tensor([[60], [30]])
+    made(torch.randn(2, 60, 32), mask if padded else None)
+    assert [mask is not None for mask in masks] == [padded]

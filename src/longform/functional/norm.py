@@ -18,11 +18,10 @@ from longform.functional.conditions import BFLOAT16, EAGER, LIBRARY, NO_GRADIENT
 from longform.functional.dispatch import Condition, Kernel
 from longform.functional.native.jobs import NormJob, pointer
 from longform.functional.native.library import run
-from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, UNSEEN, WANTED_ON_CUDA, attempt
+from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, OPTIONS, UNSEEN, WANTED_ON_CUDA, attempt
 
 MOST_FEATURES = 4096  # csrc/jobs.h
 FEATURE_MULTIPLE = 64
-TRITON_ROWS, TRITON_WARPS = 1, 4  # of a program
 
 
 @dataclass(eq=False)
@@ -57,18 +56,12 @@ def _by_triton(call: NormCall) -> Tensor:
     from longform.functional import norm_programs as programs
 
     x, features = call.x, call.x.shape[-1]
-    rows, out = x.numel() // features, torch.empty_like(x)
-    given = x, call.residual, call.weight, call.bias, out, rows, call.epsilon
-    sizes: Any = {
-        "FEATURES": features,
-        "WIDE": 1 << (features - 1).bit_length(),
-        "ROWS": TRITON_ROWS,
-        "num_warps": TRITON_WARPS,
-    }
+    out, rows = torch.empty_like(x), x.numel() // features
+    sizes: Any = {"FEATURES": features, "WIDE": 1 << (features - 1).bit_length(), **OPTIONS}
 
     def run() -> Tensor:
         with torch.cuda.device_of(x):
-            programs.normalise[(-(-rows // TRITON_ROWS),)](*given, **sizes)
+            programs.normalise[(rows,)](x, call.residual, call.weight, call.bias, out, call.epsilon, **sizes)
         return out
 
     return attempt(("norm", x.dtype, features), run)

@@ -7,37 +7,22 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["rows"])
-def normalise(
-    x,
-    residual,
-    weight,
-    bias,
-    out,
-    rows,
-    epsilon,
-    FEATURES: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """``out`` (rows, F) of contiguous x and ``residual`` or None, (rows, F); ``weight``, ``bias`` (F) or None.
+@triton.jit
+def normalise(x, residual, weight, bias, out, epsilon, FEATURES: tl.constexpr, WIDE: tl.constexpr):
+    """A row of ``out``, of contiguous x and ``residual`` or None: all (rows, F); ``weight``, ``bias`` (F) or None.
 
-    ``WIDE``: F's next power of two; ``ROWS`` of a program.
+    ``WIDE``: F's next power of two.
     """
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, WIDE)[None, :]
-    place = row * FEATURES + column
-    feature = column < FEATURES
-    inside = feature & (row < rows)
-    values = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    column = tl.arange(0, WIDE)
+    place = tl.program_id(0).to(tl.int64) * FEATURES + column
+    inside = column < FEATURES
+    row = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     if residual is not None:
-        values += tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.sum(values, 1) / FEATURES
-    centred = tl.where(feature, values - mean[:, None], 0.0)
-    variance = tl.sum(centred * centred, 1) / FEATURES
-    normal = centred * tl.rsqrt(variance + epsilon)[:, None]
+        row += tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
+    centred = tl.where(inside, row - tl.sum(row) / FEATURES, 0.0)
+    normal = centred * tl.rsqrt(tl.sum(centred * centred) / FEATURES + epsilon)
     if weight is not None:
-        normal = normal * tl.load(weight + column, mask=feature, other=0.0).to(tl.float32)
+        normal *= tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
     if bias is not None:
-        normal = normal + tl.load(bias + column, mask=feature, other=0.0).to(tl.float32)
+        normal += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + place, normal.to(out.dtype.element_ty), mask=inside)

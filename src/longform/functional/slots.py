@@ -26,7 +26,7 @@ from longform.functional.masks import document_lengths, unseen_lengths, without_
 from longform.functional.native.jobs import MeanJob, contiguous_rows, pointer, strided
 from longform.functional.native.library import run
 from longform.functional.one_pass import constant, once_a_pass
-from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, UNSEEN, WANTED_ON_CUDA, attempt
+from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, OPTIONS, UNSEEN, WANTED_ON_CUDA, attempt
 
 SHORT_RUN, FEATURE_MULTIPLE = 8, 64
 TRITON_TOKENS, TRITON_FEATURES = 16, 128  # that are read at a time
@@ -226,26 +226,30 @@ def _weighted_sum(x: Tensor, weights: Tensor, slots: Slots, *, limit: int) -> Te
     return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
 
 
-def _means_by_triton(call: MeanCall) -> Any:
+def _by_triton(call: MeanCall) -> Any:
+    x = call.tensors[0]
+    return attempt(("slots", x.dtype, x.shape[2]), lambda: [_pooled(call, place) for place in range(len(call.tensors))])
+
+
+def _pooled(call: MeanCall, place: int) -> Tensor:
+    """Means, or weighted sums, of the tensor at ``place``: (B, S, F)."""
     from longform.functional import slot_programs as programs
 
-    size, found = call.slots.uniform, []
+    x, size, weights, strides, heads = call.tensors[place], call.slots.uniform, None, (0, 0), 1
     assert size is not None
-    unweighted = call.weights is None
-    shares = [None] * len(call.tensors) if call.weights is None else call.weights.chunk(len(call.tensors), dim=2)
-    count = call.slots.count.contiguous() if unweighted else None
-    for x, weights in zip(call.tensors, shares, strict=True):
-        batch, length, features = x.shape
-        runs, heads = -(-length // size), 1 if weights is None else weights.shape[2]
-        strides = (0, 0) if weights is None else weights.stride()[:2]
-        out = x.new_empty(batch, runs, features)
-        given: Any = x, weights, count, out, *x.stride()[:2], *strides, length, runs, size, call.sinks
-        tokens = min(TRITON_TOKENS, 1 << (size - 1).bit_length())
-        sizes: Any = {"FEATURES": features, "HEAD": features // heads, "TOKENS": tokens, "BLOCK": TRITON_FEATURES}
-        with torch.cuda.device_of(x):
-            programs.pool[(batch * runs, -(-features // TRITON_FEATURES))](*given, **sizes)
-        found.append(out)
-    return found
+    if call.weights is not None:
+        weights = call.weights.chunk(len(call.tensors), dim=2)[place]
+        strides, heads = weights.stride()[:2], weights.shape[2]
+    count = call.slots.count.contiguous() if weights is None else None
+    batch, length, features = x.shape
+    runs = -(-length // size)
+    out = x.new_empty(batch, runs, features)
+    tokens = min(TRITON_TOKENS, 1 << (size - 1).bit_length())
+    given: Any = x, weights, count, out, *x.stride()[:2], *strides, length, runs, size, call.sinks
+    sizes: Any = {"FEATURES": features, "HEAD": features // heads, "TOKENS": tokens, "BLOCK": TRITON_FEATURES}
+    with torch.cuda.device_of(x):
+        programs.pool[(batch * runs, -(-features // TRITON_FEATURES))](*given, **sizes, **OPTIONS)
+    return out
 
 
 def _compiled_means(call: MeanCall) -> list[Tensor]:
@@ -282,13 +286,7 @@ ROWS = Condition(
 SLOT_MEANS = dispatch.operation(
     "slot_means",
     Kernel("compiled", _compiled_means, (BFLOAT16, EAGER, PLAIN, NO_GRADIENT, ONE_SIZE, UNWEIGHTED, FITS, LIBRARY)),
-    Kernel(
-        "triton",
-        lambda call: attempt(
-            ("slots", call.tensors[0].dtype, call.tensors[0].shape[2]), lambda: _means_by_triton(call)
-        ),
-        (WANTED_ON_CUDA, NO_GRADIENT, UNSEEN, ONE_SIZE, ROWS, DEVICE, HAS_TRITON),
-    ),
+    Kernel("triton", _by_triton, (WANTED_ON_CUDA, NO_GRADIENT, UNSEEN, ONE_SIZE, ROWS, DEVICE, HAS_TRITON)),
     Kernel("torch", _means_by_torch),
 )
 

@@ -12,6 +12,7 @@ import torch
 from longform.functional.conditions import ON_CUDA, Call, is_seen
 from longform.functional.dispatch import Condition
 
+OPTIONS: dict[str, Any] = {"enable_fp_fusion": True}  # of all programs; Triton 3.9 warns where nothing is said
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _refused: set[Any] = set()
 

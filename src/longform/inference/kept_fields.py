@@ -17,16 +17,7 @@ from longform.errors import ConfigurationError, DataError
 RESULTS = frozenset(
     ("id", "chunk", "start", "end", "embedding", "label", "labels", "score", "scores", "tokens", "truncated")
 )  # fields that records of ours have themselves
-TEXTS = (
-    date,
-    time,
-    timedelta,
-    Decimal,
-    UUID,
-    complex,
-    np.datetime64,
-    np.timedelta64,
-)  # their text says all
+TEXTS = (date, time, timedelta, Decimal, UUID, complex, np.datetime64, np.timedelta64)  # their text says all
 
 
 def kept_names(keep: Sequence[str]) -> dict[str, str]:

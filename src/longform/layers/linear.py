@@ -88,18 +88,30 @@ def are_affine(*layers: nn.Module) -> bool:
 
 @torch.no_grad()
 def join(first: nn.Linear, second: nn.Linear) -> None:
-    """Have the weights of two layers of one shape lie behind each other in memory, for ``both``; they stay theirs."""
+    """Have the weights of two layers of one shape lie behind each other in memory, so that one product serves both.
+
+    They stay the layers' own. A layer that is moved, cast or copied afterwards is not joined any more.
+    """
     for name in ("weight", "bias"):
         own, other = getattr(first, name), getattr(second, name)
         if own is not None and other is not None:
             own.data, other.data = torch.cat([own.data, other.data]).chunk(2)
 
 
-def joined(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    """The tensor of which ``first`` and ``second``, weights (F, D) or biases (F), are the halves; None where ``join``
-    did not make them so.
+def joined(first: Any, second: Any) -> tuple[Tensor, Tensor | None] | None:
+    """Weight (2 F, D) and bias (2 F) or None of two layers that ``join`` has joined; None for others.
+
+    And where a gradient is wanted, which would reach the first alone, or operations are traced or watched.
     """
-    if type(first) is not nn.Parameter or type(second) is not nn.Parameter:  # nothing, or a quantised weight
+    if torch.is_grad_enabled() or not is_unseen() or type(first) is not nn.Linear or type(second) is not nn.Linear:
+        return None
+    weight, bias = _behind(first.weight, second.weight), _behind(first.bias, second.bias)
+    return None if weight is None or (bias is None and first.bias is not None) else (weight, bias)
+
+
+def _behind(first: Any, second: Any) -> Tensor | None:
+    """The tensor of which both are the halves; None where they are not, or not plain parameters (quantised ones)."""
+    if type(first) is not nn.Parameter or type(second) is not nn.Parameter:
         return None
     if first.data_ptr() + first.nbytes != second.data_ptr():
         return None
@@ -109,12 +121,9 @@ def joined(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 
 
 def both(x: Tensor, first: Any, second: Any) -> tuple[Tensor, Tensor]:
-    """first(x) and second(x), x (..., D) -> (..., F) each: by one product without gradients where they are joined."""
-    layers = type(first) is nn.Linear and type(second) is nn.Linear
-    if torch.is_grad_enabled() or not is_unseen() or not layers or not are_affine(first, second):
+    """first(x) and second(x), x (..., D) -> (..., F) each: by one product where they are joined and nobody watches."""
+    pair = joined(first, second)
+    if pair is None or not are_affine(first, second):
         return first(x), second(x)
-    weight, bias = joined(first.weight, second.weight), joined(first.bias, second.bias)
-    if weight is None or (bias is None and first.bias is not None):
-        return first(x), second(x)
-    one, other = functional.linear(x, weight, bias).chunk(2, dim=-1)
+    one, other = functional.linear(x, *pair).chunk(2, dim=-1)
     return one, other

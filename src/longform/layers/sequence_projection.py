@@ -19,7 +19,6 @@ from longform.functional.dense import (
     select_rows,
     shorten_formed,
 )
-from longform.functional.dispatch import is_unseen
 from longform.functional.linear import linear
 from longform.functional.masks import blank_padding, without_first
 from longform.functional.one_pass import once_a_pass
@@ -61,7 +60,7 @@ class SequenceProjection(nn.Module, ABC):
 
     learning_rate_multiplier: float = 1.0  # see longform.parameter_groups
     single_tokens: int = 0  # of the longest text whose slots are its tokens themselves
-    puts_sinks_first: bool = False  # ``from_hidden``, so that W meets them with the slots
+    puts_sinks_first: bool = False  # ``from_hidden`` gives the sinks too, which W meets in one product with the slots
 
     @abstractmethod
     def from_hidden(
@@ -208,11 +207,10 @@ class DenseProjection(SequenceProjection):
     def _shortened(self, hidden: Tensor, key: Side, value: Side, rows: list[Rows], heads: int) -> tuple[Tensor, Tensor]:
         """(E X) W_K and (F X) W_V, (B, h, k, d) each; by one product where E = F and the weights are joined."""
         short = dense_project(hidden, rows[0])
-        if len(rows) == 1 and hidden.is_cuda and not torch.is_grad_enabled() and is_unseen():
-            weight, bias = joined(key.weight, value.weight), joined(key.bias, value.bias)
-            if weight is not None and (bias is not None or key.bias is None):
-                keys, values = project_shortened(short, weight, bias, rows[0], heads=2 * heads).chunk(2, dim=1)
-                return keys, values
+        pair = joined(key, value) if len(rows) == 1 and hidden.is_cuda else None
+        if pair is not None:
+            keys, values = project_shortened(short, *pair, rows[0], heads=2 * heads).chunk(2, dim=1)
+            return keys, values
         keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
         short = short if len(rows) == 1 else dense_project(hidden, rows[1])
         return keys, project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)

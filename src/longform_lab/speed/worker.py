@@ -60,7 +60,7 @@ def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
             run = make_pass(model, cell)
             hidden = random_states(cell)
             if cell.mode == "compiled" or cell.device != "cpu":
-                run(hidden)  # compiling takes memory and time of its own; on a GPU FlexAttention is compiled always
+                run(hidden)  # compiling takes memory and time of its own; a GPU always compiles Triton's programs
             began = time.perf_counter()
             growth = peak_growth(partial(run, hidden), cell.device)
             seconds = time.perf_counter() - began

@@ -6,6 +6,7 @@ from typing import Any
 
 from longform_lab.tables.table_kinds import MISSING, Cells, Row, Rows, Table, pivot
 
+# "window, flex": FlexAttention, which served the window before the Triton kernel.
 OURS = ["linear, layerwise", "linear, unfused", "mean", "weighted mean", "window", "window, flex"]
 TIMED = ["full attention", "BERT", "lucidrains", *OURS]
 

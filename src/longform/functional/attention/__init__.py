@@ -67,7 +67,8 @@ def usable_slots(slot_mask: Tensor) -> Tensor:
     """
     slot_mask = slot_mask[:, None] if slot_mask.dim() == 2 else slot_mask
     nothing = ~slot_mask.any(dim=-1, keepdim=True)
-    first = torch.arange(slot_mask.shape[-1], device=slot_mask.device) == 0  # writing True there is a copy to a GPU
+    # Not zeros and first[0] = True: that copies from the host, which no graph of CUDA can hold.
+    first = torch.arange(slot_mask.shape[-1], device=slot_mask.device) == 0
     return (slot_mask | (nothing & first)).unsqueeze(-2)
 
 

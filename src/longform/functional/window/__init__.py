@@ -26,12 +26,11 @@ from longform.functional.conditions import (
     NO_DROPOUT,
     NO_GRADIENT,
     ON_CPU,
-    ON_CUDA,
     PLAIN,
 )
 from longform.functional.dispatch import Kernel
 from longform.functional.slots import Memory
-from longform.functional.window import flex, formula, sdpa_training, single_tokens, triton_kernel
+from longform.functional.window import formula, sdpa_training, single_tokens, triton_kernel
 from longform.functional.window.call import (
     BOTH_WAYS,
     RIGHT_PADDED,
@@ -89,11 +88,6 @@ WINDOW = dispatch.operation(
     ),
     Kernel("documents", _by_documents, (*INFERENCE, RIGHT_PADDED)),
     Kernel("triton", triton_kernel.attend, triton_kernel.NEEDS),
-    Kernel(
-        "flex",
-        flex.attend,
-        (WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, NO_DISTANCES, ON_CUDA, flex.TAKEN, flex.COMPILES, flex.TRITON),
-    ),
     Kernel("compiled_training", train, (*COMPILED_TRAINING, LIBRARY, AVX512_BF16)),
     Kernel("sdpa_training", sdpa_training.attend, (BOTH_WAYS, NO_DROPOUT, NO_DISTANCES, ON_CPU, EAGER, SOME_TEXT)),
     Kernel("formula", _formula),

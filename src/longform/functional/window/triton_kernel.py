@@ -24,10 +24,9 @@ from longform.functional.dispatch import Condition
 from longform.functional.one_pass import once_a_pass
 from longform.functional.positions.distances import beyond
 from longform.functional.second_gradient import Gradients, differentiable_by
-from longform.functional.triton_support import DEVICE, HAS_TRITON, UNSEEN, WANTED_ON_CUDA, attempt
+from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, OPTIONS, UNSEEN, WANTED_ON_CUDA, attempt
 from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
-from longform.functional.window.flex import TAKEN
 
 CHUNK = 2048  # queries that a tile of slots meets in one program; more chunks fill a GPU, each has gradients to sum
 
@@ -53,6 +52,10 @@ TILES = {
 
 
 SOME_TOKENS = Condition("at least one token", lambda call: call.query.numel() > 0)
+TAKEN = Condition(
+    "float32, bfloat16 or float16 heads of 16 to 256 features",
+    lambda call: call.query.dtype in DTYPES and 16 <= call.query.shape[-1] <= 256,
+)
 NO_GRID = Condition("a text, no grid", lambda call: call.neighbours is None or call.causal)
 NEEDS = (WANTED_ON_CUDA, NO_GRID, NO_DROPOUT, TAKEN, SOME_TOKENS, UNSEEN, DEVICE, HAS_TRITON)
 
@@ -179,7 +182,7 @@ def _common(tensors: Any, tile: Tile, window: int, sinks: int, first: int | None
         "PRECISION": "tf32x3" if precise else "tf32",
         "num_warps": tile.warps,
         "num_stages": tile.stages,
-        "enable_fp_fusion": True,
+        **OPTIONS,
     }
 
 
