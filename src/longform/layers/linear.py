@@ -99,7 +99,7 @@ def join(first: nn.Linear, second: nn.Linear) -> None:
 
 
 def joined(first: Any, second: Any) -> tuple[Tensor, Tensor | None] | None:
-    """Weight (2 F, D) and bias (2 F) or None of two layers that ``join`` has joined; None for others.
+    """Weight (2 F, D) and bias (2 F) or None of two layers, weights (F, D), that ``join`` has joined; None for others.
 
     And where a gradient is wanted, which would reach the first alone, or operations are traced or watched.
     """
