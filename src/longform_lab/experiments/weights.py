@@ -15,53 +15,50 @@ import pyarrow.parquet as pq
 from safetensors.torch import load_file
 
 import longform
-from longform.conversion.adapter import TOKEN_WEIGHTS, WEIGHTS
+from longform.conversion.adapter import WEIGHTS
 from longform.conversion.shipped import ACCOUNT, HUB_NAME, SHIPPED
 from longform.inference.weights import local_source
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
+from longform_lab.experiments.conversations import conversations
 
 NAME = "minilm-16k"
-COUNTED = (  # files, their field, and the first texts of each in which tokens are counted
-    ("wikipedia_long", "text", 2000),
-    ("scisummnet_train", "paper_without_abstract", 500),
-    ("contracts_train", "text", 500),
-    ("newsgroups_train", "text", 2000),
-)
 SETTINGS = AlignmentSettings(
-    max_length=8192,
-    max_steps=32,
-    warmup=0.2,
+    max_length=4096,
+    max_steps=60,
     learning_rate=1e-3,
     lora_rank=8,
-    documents_per_step=8,
+    documents_per_step=10,
     queries_per_document=4,
     heldout_documents=0,
     dtype="float32",
+    save_every_steps=8,
 )
 
 
 def sources(data: Path) -> list[AlignmentSource]:
-    """Summaries of papers, and parts of papers, contracts and articles; the last 200 papers stay a test."""
-    papers = str(data / "scisummnet_train.parquet")
+    """Questions about conversations, five steps of 7.5; summaries of papers; parts of articles and contracts.
+
+    The last 200 papers stay a test.
+    """
+    posts = pq.read_table(data / "newsgroups_train.parquet").to_pylist()
     return [
-        AlignmentSource(pairs=papers, query_field="summary", document_field="paper_without_abstract", first=500),
-        AlignmentSource(texts=papers, text_field="paper_without_abstract", first=500, make=["sentence", "passage"]),
-        AlignmentSource(texts=str(data / "contracts_train.parquet"), make=["sentence", "passage"]),
+        *(
+            AlignmentSource(pairs=[{"query": asked, "document": one.text} for one in made for asked in one.questions])
+            for made in conversations(posts).values()
+        ),
+        AlignmentSource(
+            pairs=str(data / "scisummnet_train.parquet"),
+            query_field="summary",
+            document_field="paper_without_abstract",
+            first=500,
+        ),
         AlignmentSource(
             texts=str(data / "wikipedia_long.parquet"),
             title_field="title",
             first=4000,
             make=["sentence", "passage", "title", "halves"],
         ),
-    ]
-
-
-def counted(data: Path) -> list[str]:
-    """The texts in which tokens are counted."""
-    return [
-        text
-        for name, column, count in COUNTED
-        for text in pq.read_table(data / f"{name}.parquet", columns=[column])[column].to_pylist()[:count]
+        AlignmentSource(texts=str(data / "contracts_train.parquet"), make=["sentence", "passage"], weight=0.5),
     ]
 
 
@@ -69,15 +66,11 @@ def train(data: Path, output: Path) -> Path:
     """The folder of the adapter."""
     converted = output / "converted"
     if not converted.is_dir():
-        texts = counted(data)
-        longform.convert(local_source("bundled"), max_length=16384, idf=texts).save_pretrained(converted)
+        made = longform.convert(local_source("bundled"), max_length=16384, sublinear_tf=True)
+        made.save_pretrained(converted)
     longform.align(converted, sources(data), SETTINGS, output=output / "aligned")
     adapter = output / "aligned" / "adapter"
     account = json.loads((adapter / ACCOUNT).read_text(encoding="utf-8"))
-    # Found afterwards, on the states of what was trained (docs/lab/alignment.md): repeated tokens weigh less, and with
-    # that weights by idf, by which it was trained, bring nothing more and cost 1.5 points on sentences.
-    account["options"]["sublinear_tf"] = True
-    (adapter / TOKEN_WEIGHTS).unlink(missing_ok=True)
     (adapter / ACCOUNT).write_text(json.dumps(account | {"source": HUB_NAME}, indent=2) + "\n", encoding="utf-8")
     return adapter
 
@@ -92,7 +85,7 @@ def compared(found: Path, shipped: Path) -> dict[str, float]:
 def main() -> None:
     """Train, and compare with what is shipped."""
     parser = argparse.ArgumentParser(description="Train the adapter minilm-16k again.")
-    parser.add_argument("--data", type=Path, required=True, help="folder with the parquet files that COUNTED names")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the parquet files that sources() names")
     parser.add_argument("--output", type=Path, default=Path("runs/weights"))
     asked = parser.parse_args()
     found = train(asked.data, asked.output)
