@@ -31,7 +31,7 @@ from longform_lab.records import Record, append_records
 
 MOST = 4096  # tokens of a text that are read
 CHUNK = 512  # the original's own length, special tokens included
-SETS = {"hyperpartisan": (516, 1), "newsgroups": (700, CHUNK), "contracts": (300, CHUNK)}  # texts, least tokens
+SETS = {"hyperpartisan": (516, 1), "newsgroups": (500, CHUNK), "contracts": (250, CHUNK)}  # texts, least tokens
 FOLDS = 5
 STUDENT = 2.776  # of a t-distribution of four degrees of freedom: 95 %
 POOLINGS = ("mean", "sqrt", "lead")  # all tokens alike; a repeated token less; the first 510 beside all
