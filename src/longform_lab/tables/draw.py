@@ -4,8 +4,9 @@
 
     python -m longform_lab.tables.draw
 
-A point of the frontier is a reading of whole documents (records/documents.jsonl) and a model of long_retrieval that is
-read so: the original over chunks, as it is and aligned, whatever the runtime; or the Longform of the reading's name.
+A point of the frontier is a reading of whole documents (records/documents.jsonl, those of the machine that measured
+last) and a model of long_retrieval that is read so: the original over chunks, as it is and aligned, whatever the
+runtime; the Longform of the reading's name; or another with the same attention, which costs the same (``ALSO_SO``).
 """
 
 import math
@@ -38,6 +39,7 @@ SETTINGS = {"figure3-small": "", "figure3-bytes": "-bytes", "figure3-gpu": "-gpu
 ALSO = {"figure3a": CLOSERS, "figure3d": ("window",)}
 FRONTIER, DATA = "frontier.png", "qmsum-val"
 ALIGNED_CHUNKS = "original aligned on meetings, chunks averaged"
+ALSO_SO = {"window 64": ("minilm-16k", "minilm-meetings"), "pure mean": ("minilm-mean-256",)}
 MARKS = "so^DvPX*<>"  # of models, in turn
 Point = tuple[str, str]  # a model, and what runs it
 
@@ -123,8 +125,9 @@ def points(records: Sequence[Record], *, data: str = DATA, threads: int = 1) -> 
         if record.name == "long_retrieval" and record.settings["data"] == data
     }
     found: dict[Point, Any] = {}
-    for record in records:
-        if record.name != "documents" or record.settings["threads"] != threads or record.metrics["missing"]:
+    read = [each for each in records if each.name == "documents" and each.settings["threads"] == threads]
+    for record in read:
+        if record.metrics["missing"] or record.hardware["cpu_features"] != read[-1].hardware["cpu_features"]:
             continue
         models, runtime = read_by(record.settings["reading"])
         for model in quality.keys() & models:
@@ -133,13 +136,13 @@ def points(records: Sequence[Record], *, data: str = DATA, threads: int = 1) -> 
 
 
 def read_by(reading: str) -> tuple[set[str], str]:
-    """The models that are read so, and what runs them: "Longform, window 64, float32" -> {"window 64"}, "Longform
-    float32".
+    """The models that are read so, and what runs them: "Longform, pure mean, float32" -> {"pure mean",
+    "minilm-mean-256"}, "Longform float32".
     """
     if reading.startswith("chunks, "):
         return {CHUNKS, ALIGNED_CHUNKS}, reading.removeprefix("chunks, ")
     model, dtype = reading.split(", ", 1)[1].rsplit(", ", 1)
-    return {model}, f"Longform {dtype}"
+    return {model, *ALSO_SO.get(model, ())}, f"Longform {dtype}"
 
 
 def draw_frontier(records: Sequence[Record], folder: Path, *, data: str = DATA, threads: int = 1) -> list[Path]:
