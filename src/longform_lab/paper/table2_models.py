@@ -10,8 +10,6 @@ from transformers import PreTrainedModel, set_seed
 from longform.conversion.convert import ConversionResult, convert
 from longform.data.storage import locked
 from longform.data.token_store import CorpusFiles
-from longform.layers.attention import LinformerAttention
-from longform.layers.sequence_projection import RunProjection
 from longform.training.distillation.run import distill
 from longform.training.engine.settings import DistillationSettings
 from longform.training.engine.students import load_encoder, with_labels
@@ -23,15 +21,13 @@ SHARINGS = {"headwise": "", "key_value": ", shared kv", "layerwise": ", shared k
 
 @dataclass(frozen=True)
 class Variant:
-    """``options``: of ``longform.convert``; None for the original. ``always``: a slot of a short text stands for as
-    many tokens as one of a text of n tokens, as an E's does. ``healed_as``: the model whose healing it takes, by key;
-    "": its own.
+    """``options``: of ``longform.convert``; None for the original. ``healed_as``: the model whose healing it takes, by
+    key; "": its own.
     """
 
     key: str
     label: str
     options: Mapping[str, Any] | None = field(default=None)
-    always: bool = False
     healed_as: str = ""
 
 
@@ -45,24 +41,14 @@ def variants(slots: tuple[int, ...] = (128, 256)) -> dict[str, Variant]:
     healed_as = f"weighted-{slots[0]}"  # nothing that is learned depends on k
     for k in slots:
         options = {"projection": "weighted_mean", "attention_window": None, "projected_length": k, "sink_tokens": 0}
-        said = f"weighted means, {k}"
-        made.append(Variant(f"weighted-{k}", said, options, healed_as=healed_as))
-        always = f"{said}, {LENGTH // k} tokens a slot in short texts too"
-        made.append(Variant(f"weighted-{k}-always", always, options, always=True, healed_as=healed_as))
+        made.append(Variant(f"weighted-{k}", f"weighted means, {k}", options, healed_as=healed_as))
     return {variant.key: variant for variant in made}
 
 
 def converted(source: Any, variant: Variant, tokenizer: Any = None) -> ConversionResult:
     """``source`` with the variant's attention."""
     assert variant.options is not None
-    made = convert(source, tokenizer=tokenizer, max_length=LENGTH, **variant.options)
-    if variant.always:
-        for module in made.model.modules():
-            if isinstance(module, RunProjection):
-                module.sizes = module.sizes[-1:]
-            if isinstance(module, LinformerAttention | RunProjection):
-                module.single_tokens = 0
-    return made
+    return convert(source, tokenizer=tokenizer, max_length=LENGTH, **variant.options)
 
 
 def heal(
