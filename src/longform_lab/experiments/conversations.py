@@ -95,7 +95,7 @@ def rare_words(texts: list[str]) -> dict[str, float]:
 
 
 def _name(author: str) -> str:
-    """What others call the author: the first part of the name in brackets, or of the address."""
+    """Name by which the author is called: the first word of the name in brackets, or of the address."""
     found = re.search(r"\(([^)]+)\)", author) or re.match(r'"?([^"<@]+)', author)
     words = WORD.findall(found[1]) if found else []
     return words[0].capitalize() if words else "Someone"
