@@ -97,7 +97,11 @@ def parser() -> Any:
         "--tasks", type=str, nargs="+", default=[], help="table2: some of SST-2 IMDB QNLI MRPC RTE; null: all"
     )
     made.add_argument(
-        "--models", type=str, nargs="+", default=[], help="table2: original, window, linear-K-SHARING; null: all"
+        "--models",
+        type=str,
+        nargs="+",
+        default=[],
+        help="table2: original, window, linear-K-SHARING, weighted-K; null: all",
     )
     made.add_argument(
         "--model",

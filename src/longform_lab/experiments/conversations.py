@@ -40,7 +40,7 @@ OF_SPEAKERS = (
 )
 ASIDES = ("Yeah .", "Okay .", "Mm - hmm .", "Right .", "Sure , yeah .", "Uh , no .", "I see .", "Well , okay .")
 FILLERS = ("um ,", "uh ,", "you know ,", "I mean ,", "so", "well ,", "like ,")
-CHARACTERS = 9000  # of a document, about 2,000 tokens
+CHARACTERS = 9000  # of a document at least; with the end of its last thread some 3,000 tokens, twice as many at most
 POSTS_OF_A_THREAD = 5
 QUESTIONS = 6
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9'-]+")
@@ -63,13 +63,16 @@ class Conversation(NamedTuple):
 
 
 def conversations(records: Iterable[Mapping[str, str]], seed: int = 0) -> dict[str, list[Conversation]]:
-    """Conversations by family of newsgroups. ``records``: with "text" (headers, an empty line, the body; a line ends
-    with a tab or a line break) and "label" (the group)."""
+    """Conversations by family of newsgroups, the same for the same ``seed``.
+
+    ``records``: with "text" (headers, an empty line, the body; a line ends with a tab or a line break) and "label" (the
+    group).
+    """
     posts = [post for record in records if (post := read_post(record["text"], record["label"])) is not None]
     rarity = rare_words([post.text for post in posts])
     draw = random.Random(seed)
     return {
-        family: list(_of_family([p for p in posts if p.group.startswith(groups)], rarity, draw))
+        family: _of_family([post for post in posts if post.group.startswith(groups)], rarity, draw)
         for family, groups in FAMILIES.items()
     }
 
@@ -101,7 +104,8 @@ def _name(author: str) -> str:
     return words[0].capitalize() if words else "Someone"
 
 
-def _of_family(posts: list[Post], rarity: Mapping[str, float], draw: random.Random) -> Iterable[Conversation]:
+def _of_family(posts: list[Post], rarity: Mapping[str, float], draw: random.Random) -> list[Conversation]:
+    """Conversations of the posts of some groups, each of one group; those that no question asks for are left out."""
     threads: dict[tuple[str, str], list[Post]] = defaultdict(list)
     for post in posts:
         threads[post.group, post.subject.lower()].append(post)
@@ -156,7 +160,10 @@ def _asked(about: str, speaker: str, draw: random.Random) -> str:
 
 
 def rare_phrase(text: str, rarity: Mapping[str, float], draw: random.Random) -> str:
-    """Two to five words in a row, among those whose words are rarest in the mean; "" where no two are told."""
+    """Two to five words of one clause, one of the four runs of that length whose words are rarest in the mean.
+
+    "" where no such run begins and ends with a rare word. ``rarity``: as of ``rare_words``.
+    """
     words = text.split()
     known = [rarity.get(word.lower().strip(".,;:!?"), 0.0) for word in words]
     length = draw.randint(2, 5)

@@ -31,12 +31,11 @@ SETTINGS = AlignmentSettings(
     queries_per_document=4,
     heldout_documents=0,
     dtype="float32",
-    save_every_steps=8,
 )
 
 
 def sources(data: Path) -> list[AlignmentSource]:
-    """Questions about conversations, five steps of 7.5; summaries of papers; parts of articles and contracts.
+    """Questions about conversations (two steps of three), summaries of papers, parts of articles and contracts.
 
     The last 200 papers stay a test.
     """

@@ -4,9 +4,9 @@
 
     python -m longform_lab.tables.draw
 
-A point of the frontier is a reading of whole documents (records/documents.jsonl, those of the machine that measured
-last) and a model of long_retrieval that is read so: the original over chunks, as it is and aligned, whatever the
-runtime; the Longform of the reading's name; or another with the same attention, which costs the same (``ALSO_SO``).
+A point of the frontier is a reading of whole documents (records/documents.jsonl) and a model of long_retrieval that is
+read so: the original over chunks, as it is and aligned, whatever the runtime; the Longform of the reading's name; or
+another of the same attention, which costs the same (``ALSO_SO``).
 """
 
 import math
@@ -39,7 +39,10 @@ SETTINGS = {"figure3-small": "", "figure3-bytes": "-bytes", "figure3-gpu": "-gpu
 ALSO = {"figure3a": CLOSERS, "figure3d": ("window",)}
 FRONTIER, DATA = "frontier.png", "qmsum-val"
 ALIGNED_CHUNKS = "original aligned on meetings, chunks averaged"
-ALSO_SO = {"window 64": ("minilm-16k", "minilm-meetings"), "pure mean": ("minilm-mean-256",)}
+ALSO_SO = {  # Longforms of other weights that are read as a conversion is
+    "window 64": ("minilm-16k", "minilm-meetings"),
+    "pure mean": ("minilm-mean-256",),
+}
 MARKS = "so^DvPX*<>"  # of models, in turn
 Point = tuple[str, str]  # a model, and what runs it
 
@@ -125,9 +128,8 @@ def points(records: Sequence[Record], *, data: str = DATA, threads: int = 1) -> 
         if record.name == "long_retrieval" and record.settings["data"] == data
     }
     found: dict[Point, Any] = {}
-    read = [each for each in records if each.name == "documents" and each.settings["threads"] == threads]
-    for record in read:
-        if record.metrics["missing"] or record.hardware["cpu_features"] != read[-1].hardware["cpu_features"]:
+    for record in records:
+        if record.name != "documents" or record.settings["threads"] != threads or record.metrics["missing"]:
             continue
         models, runtime = read_by(record.settings["reading"])
         for model in quality.keys() & models:

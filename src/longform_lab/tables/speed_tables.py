@@ -203,10 +203,7 @@ SPEED_TABLES: dict[str, Table] = {
     ),
     "crossings": from_what_length(SPEED),
     "crossings_amx": from_what_length({**SPEED, UNITS: with_amx}),
-    "documents": Table(
-        make=by_threads, records="documents", row=("settings.reading", "settings.threads"),
-        where={"hardware.cpu_features": "avx512_bf16"},
-    ),
+    "documents": Table(make=by_threads, records="documents", row=("settings.reading", "settings.threads")),
     "precision": Table(
         make=by_precision, records="speed", having=("metrics.seconds",), select=of_several_precisions,
         where={"settings.batch": 1, **ON_CPU, "settings.work": "inference"},
