@@ -193,7 +193,7 @@ def rows_in_inference(draw: Draw) -> None:
     x, runs = draw.tensor(batch, length, features), -(-length // size)
     count = torch.rand(batch, runs) * 2 * size
     with only(slot_means="compiled"):
-        [means] = mean_pool(x, slots=Slots(count, torch.full((batch,), size), size), limit=runs, sinks=sinks)
+        [means] = mean_pool(x, slots=Slots(count, torch.full((batch,), size), size, size), limit=runs, sinks=sinks)
     seen = torch.where(torch.arange(length)[:, None] < sinks, 0.0, x.double())
     total = pad(seen, (0, 0, 0, runs * size - length)).unflatten(1, (runs, size)).sum(dim=2)
     check(means, total / count.clamp(min=1.0)[..., None])

@@ -18,7 +18,7 @@ HALF = torch.bfloat16
 
 def native_mean_of_runs(x, count, *, size, sinks):
     with only(slot_means="compiled"):
-        slots = Slots(count, torch.full((len(x),), size), size)
+        slots = Slots(count, torch.full((len(x),), size), size, size)
         return mean_pool(x, slots=slots, limit=count.shape[1], sinks=sinks)[0]
 
 
@@ -72,7 +72,7 @@ def test_who_is_served():
     x = torch.ones(1, 64, 64, dtype=HALF)
 
     def served(x, uniform=4):
-        slots = Slots(torch.ones(1, 16), torch.full((1,), 4), uniform)
+        slots = Slots(torch.ones(1, 16), torch.full((1,), 4), uniform, 4)
         return taken("slot_means", MeanCall((x,), slots, 16, 0)) == "compiled"
 
     with machine():

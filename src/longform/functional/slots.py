@@ -37,12 +37,14 @@ class Slots(NamedTuple):
 
     ``count``: valid tokens in it, float32 (B, S), S <= k; 0 marks an empty slot. ``size``: consecutive positions
     that a slot covers, long (B,): slot j covers positions j size to (j + 1) size - 1. ``uniform``: that size as an
-    int where all rows have the same and it is known without asking the device, else None.
+    int where all rows have the same and it is known without asking the device, else None. ``longest``: the most
+    positions that a slot of any text covers.
     """
 
     count: Tensor
     size: Tensor
     uniform: int | None
+    longest: int
 
 
 class Memory(NamedTuple):
@@ -103,7 +105,7 @@ def _make_slots(
         uniform = _uniform_size(size, length=length, sizes=sizes, slots=slots)
     valid = torch.ones(batch, length, dtype=torch.float32, device=device) if mask is None else mask.float()
     count = segment_sum(valid[..., None], size, uniform, limit=slots, sinks=sinks)[..., 0]
-    return Slots(count, size, uniform)
+    return Slots(count, size, uniform, sizes[-1])
 
 
 def _size_for(length: int, *, sizes: tuple[int, ...], slots: int) -> int:
@@ -384,4 +386,4 @@ def with_sink_slots(slots: Slots, mask: Tensor | None, *, length: int, sinks: in
 
 def join_slots(counts: Tensor, slots: Slots) -> Slots:
     """Slots of one token each in front: ``counts`` (B, s) of sink_counts."""
-    return Slots(torch.cat([counts, slots.count], dim=1), slots.size, slots.uniform)
+    return slots._replace(count=torch.cat([counts, slots.count], dim=1))

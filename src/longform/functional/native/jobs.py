@@ -34,8 +34,9 @@ class AttentionJob(ctypes.Structure):
 
     _fields_ = [
         *_fields(Heads, "query key value slot_key slot_value out"),
-        *_fields(POINTER, "bias head_bias log_total"),
+        *_fields(POINTER, "bias head_bias log_total tokens"),
         *_fields(INTEGER, "bias_batch bias_head bias_block batch heads queries keys slots dim window start key_start"),
+        *_fields(INTEGER, "tokens_of_block"),
         *WORKERS,
         ("scale", FLOAT),
     ]

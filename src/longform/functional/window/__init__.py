@@ -33,6 +33,7 @@ from longform.functional.slots import Memory
 from longform.functional.window import formula, sdpa_training, single_tokens, triton_kernel
 from longform.functional.window.call import (
     BOTH_WAYS,
+    NO_SELECTION,
     RIGHT_PADDED,
     SHORT_TEXT,
     SLOTS_ARE_TOKENS,
@@ -43,11 +44,12 @@ from longform.functional.window.call import (
 from longform.functional.window.compiled import FEW_SEEN, PLAIN_MEMORY, CompiledDocument, train
 from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
+from longform.functional.window.selection import by_slot
 
 INFERENCE = (WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
 COMPILED_TRAINING = (
     WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, NO_DISTANCES, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES,
-    FEW_SEEN, RIGHT_PADDED, PLAIN_MEMORY,
+    FEW_SEEN, RIGHT_PADDED, PLAIN_MEMORY, NO_SELECTION,
 )  # fmt: skip
 
 
@@ -60,7 +62,7 @@ def _by_documents(call: WindowCall) -> Tensor:
     query, key, value = call.tensors
     kernel = document_attention(query, key, value, call.distance_bias)
     options = {"sinks": call.sinks, "bias": call.memory_bias, "budget": call.memory_budget}
-    options["distance_bias"] = call.distance_bias
+    options |= {"distance_bias": call.distance_bias, "selected": call.selected}
     for b, n in enumerate(call.lengths):
         if n:
             part = DocumentPart(query[b, :, :n], key[b, :, :n], value[b, :, :n], length=n, window=call.window)
@@ -77,7 +79,7 @@ def _block_weights(call: WindowCall) -> tuple[Tensor, Tensor]:
 
 
 def _attended(call: WindowCall, of_blocks: tuple[Tensor, Tensor]) -> Tensor:
-    context = formula.attended(of_blocks, call.value, call.memory.value, call.blocks.around, call.dropout)
+    context = formula.attended(of_blocks, call.value, call.memory.value, call.blocks, call.dropout)
     return call.blanked(context)
 
 
@@ -128,6 +130,7 @@ def windowed_attention(
     first_block: int | None = None,
     causal: bool = False,
     neighbours: Tensor | None = None,
+    selected: int = 0,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention to near tokens exactly and to far ones through slots.
@@ -136,13 +139,15 @@ def windowed_attention(
     and is not called where each slot is a token anyway (``slots_are_tokens``); ``window`` w in tokens, a multiple of
     the slot size; the first ``sinks`` slots are single leading tokens, seen by all queries; ``mask`` bool (B, n) or
     None; ``distance_bias`` (h, 2 r + 1), r <= w + 1, or None: added to the logits by the distance from query to key;
+    ``selected`` slots of each head and block are seen token by token, see selection.py; not in a causal text.
     ``first_block``, ``causal``, ``neighbours``: see WindowCall.
     Returns out (B, h, n, d), zeros on padding, and with ``output_attentions`` the weights (B, h, n, S + 3 w):
-    slots first, then the block's neighbours, which are two in a causal text and ``neighbours`` in a grid.
+    slots first (a selected one has what its tokens have), then the block's neighbours, which are two in a causal text
+    and ``neighbours`` in a grid.
     """
     call = WindowCall(
         query, key, value, form_memory, window, memory_bias, memory_budget, sinks, mask, dropout, slots_are_tokens,
-        distance_bias, first_block, causal, neighbours,
+        distance_bias, first_block, causal, neighbours, selected,
     )  # fmt: skip
     if output_attentions:
         weights, attended = _weighted(call)
@@ -158,6 +163,10 @@ def weighted_window(
 
 
 def _weighted(call: WindowCall) -> Weighted:
-    weights = formula.weights_of_queries(_block_weights(call), call.query.shape[2])
+    of_blocks, selection = _block_weights(call), call.selection
+    if selection is not None:
+        weights = formula.weights_of_queries(by_slot(of_blocks, selection, call.memory.slots, call.sinks), call.query.shape[2])
+        return weights, lambda rows: _attended(call, of_blocks)
+    weights = formula.weights_of_queries(of_blocks, call.query.shape[2])
     seen = 3 if call.neighbours is None else call.neighbours.shape[1]
     return weights, lambda rows: _attended(call, formula.weights_of_blocks(rows, call.window, seen))

@@ -16,6 +16,7 @@ from longform.functional.masks import text_lengths
 from longform.functional.one_pass import once_a_pass
 from longform.functional.slots import Memory
 from longform.functional.window import formula
+from longform.functional.window.selection import Selected, block_sums, opened, select, selected_distances
 
 SHORT = 512  # tokens of a text of which all pairs may stand in one table
 
@@ -27,6 +28,7 @@ class WindowCall(Call):
     ``window`` w; ``memory_bias`` (h) or None; ``mask`` bool (B, n) or None; the first ``sinks`` slots are single
     leading tokens. ``slots_are_tokens``: each slot holds one token's key and value. ``distance_bias`` (h, 2 r + 1) or
     None: see longform.functional.positions.distances; no slot that is seen is nearer than r, which is at most w + 1.
+    ``selected``: slots that each block sees token by token instead, see selection.py.
     ``first_block``: where these tokens are a part of the text that the slots cover (longform.distributed), its blocks
     before them; None where they are all of it. ``causal``, ``neighbours`` (b, m): other orders, see formula.py.
     """
@@ -46,13 +48,14 @@ class WindowCall(Call):
     first_block: int | None = None
     causal: bool = False
     neighbours: Tensor | None = None
+    selected: int = 0
 
     def __post_init__(self) -> None:
         self.tensors = (self.query, self.key, self.value)
         self.wide = torch.float64 if self.query.dtype == torch.float64 else torch.float32  # the dtype of biases
         self.options = (
             self.window, self.first_block is None, self.distance_bias is None, self.dropout > 0.0,
-            self.slots_are_tokens, self.neighbours is None, self.causal,
+            self.slots_are_tokens, self.neighbours is None, self.causal, self.selected > 0,
         )  # fmt: skip
         self._given = {  # for formula.blocks_of and formula.far_parts
             "length": self.query.shape[2], "window": self.window, "dtype": self.wide, "sinks": self.sinks,
@@ -93,14 +96,29 @@ class WindowCall(Call):
     @once
     def blocks(self) -> formula.Blocks:
         """Tokens and slots that each block sees, with biases."""
-        return once_a_pass(formula.blocks_of, self.mask, self.memory.slots, self.neighbours, **self._given)
+        found = once_a_pass(formula.blocks_of, self.mask, self.memory.slots, self.neighbours, **self._given)
+        return found if self.selection is None else opened(found, self.selection)
+
+    @once
+    def selection(self) -> Selected | None:
+        """The choice of each block; None without selection."""
+        if not self.selected:
+            return None
+        memory = self.memory
+        assert memory.slots is not None
+        return select(
+            block_sums(self.query, self.mask, self.window), memory.key, self.far_parts, memory.slots, self.mask,
+            length=self.query.shape[2], sinks=self.sinks, budget=self.memory_budget, most=self.selected,
+        )  # fmt: skip
 
     @property
     def distances(self) -> tuple[Tensor, Tensor] | None:
-        """Biases by distance: on the logits of neighbours (h, w, 3 w), of slots (B, h, b, S); see formula.py."""
+        """Biases by distance: on the logits of tokens (B or 1, h, b or 1, w, 3 w), or 3 w + t with selection, and of
+        slots (B, h, b, S); see formula.py.
+        """
         if self.causal:
             near = formula.before_or_at(self.window, dtype=self.wide, device=self.query.device)
-            return near, near.new_zeros(1, 1, 1, 1)
+            return near[None, :, None], near.new_zeros(1, 1, 1, 1)
         if self.distance_bias is None:
             return None
         bias = self.distance_bias.to(self.wide)
@@ -108,7 +126,12 @@ class WindowCall(Call):
             bias, self.memory.slots, length=self.query.shape[2], window=self.window, sinks=self.sinks,
             first=self.first_block or 0,
         )  # fmt: skip
-        return formula.near_distances(bias, self.window), far
+        near = formula.near_distances(bias, self.window)[None, :, None]
+        if self.selection is not None:
+            more = selected_distances(bias, self.selection.tokens, self.window)[..., None, :]
+            shape = *more.shape[:3], self.window, -1
+            near = torch.cat([near.expand(shape), more.expand(shape)], dim=-1)
+        return near, far
 
     @property
     def head_bias(self) -> Tensor:
@@ -126,5 +149,6 @@ RIGHT_PADDED = Condition("all padding on the right", lambda call: call.lengths i
 SLOTS_ARE_TOKENS = Condition("no more tokens than slots, each slot a token", lambda call: call.slots_are_tokens)
 BOTH_WAYS = Condition("a text that is read both ways, no grid", lambda call: call.neighbours is None)
 WHOLE_TEXT = Condition("all tokens of the text, not a part of them", lambda call: call.first_block is None)
+NO_SELECTION = Condition("no selected slots", lambda call: not call.selected)
 SOME_TEXT = Condition("at least one text", lambda call: call.query.shape[0] > 0)
 SHORT_TEXT = Condition(f"at most {SHORT} tokens", lambda call: call.query.shape[2] <= SHORT, for_speed=True)

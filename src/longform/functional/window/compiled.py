@@ -41,14 +41,20 @@ class CompiledDocument(DocumentAttention):
 
     def __call__(self, part: DocumentPart, out: Tensor) -> None:
         """Write the context of the part's queries into ``out`` (c, h, d)."""
-        far, blocks = self.far, part.blocks()
-        logits = self.logits(part, blocks.start, blocks.stop).float().contiguous()
+        far, blocks, selected = self.far, part.blocks(), self.select(part)
+        if selected is None:
+            logits = self.logits(part, blocks.start, blocks.stop).float()[None].expand(part.query.shape[0], -1, -1)
+        else:
+            logits = selected.far[0].float()
         query, key, value, far_key, far_value = (
             contiguous_rows(x)[None] for x in (part.query, part.key, part.value, far.key, far.value)
         )
         job = new_job(query, out.transpose(0, 1)[None], key=key, value=value, slot_key=far_key, slot_value=far_value)
         job.window, job.start, job.key_start = part.window, part.start, part.key_start
-        add_bias(job, logits[None, None].expand(1, query.shape[1], -1, -1))
+        add_bias(job, logits[None])
+        if selected is not None:
+            tokens = torch.where(selected.seen, selected.tokens, -1)
+            job.tokens, job.tokens_of_block = pointer(tokens, torch.int64, *tokens.shape), tokens.shape[-1]
         head_bias = None if far.bias is None else far.bias.detach().float().contiguous()
         job.head_bias = pointer(head_bias, torch.float32, query.shape[1])
         run(job)
@@ -67,11 +73,12 @@ def _formula(query: Tensor, *given: Any) -> Tensor:
     text = torch.arange(query.shape[2]) < torch.tensor(lengths)[:, None]
     around = formula.neighbour_positions(query.shape[2], window, query.device)
     near = formula.near_bias(around, text, length=query.shape[2], dtype=query.dtype)
-    return torch.where(text[:, None, :, None], formula.attention(query, *others, near, far, bias, window), 0.0)
+    given = query, *others, near[:, None], far, bias, None, window
+    return torch.where(text[:, None, :, None], formula.attention(*given), 0.0)
 
 
 class CompiledWindow(torch.autograd.Function):
-    """query, key, value (B, h, n, d), memory (B, h, S, d), ``far`` float32 (B, b, S), ``bias`` float32 (h).
+    """query, key, value (B, h, n, d), memory (B, h, S, d), ``far`` float32 (B, 1, b, S), ``bias`` float32 (h).
 
     ``lengths``: tokens of each document, the others being padding on its right.
     """
@@ -140,7 +147,7 @@ def _of_documents(documents: slice, length: int, given: list[Tensor], **others: 
 
 
 def _weigh(job: AttentionJob | AttentionGradientJob, far: Tensor, bias: Tensor, window: int) -> None:
-    """The window, and what is added to the logits of slots: ``far`` (B, b or more, S) and ``bias`` (h), float32."""
+    """The window, and what is added to the logits of slots: ``far`` (B, 1, b or more, S) and ``bias`` (h), float32."""
     heads, blocks = job.heads, -(-job.queries // window)
     job.window, job.head_bias = window, pointer(bias, torch.float32, heads)
-    add_bias(job, far[:, None, :blocks].expand(-1, heads, -1, -1))
+    add_bias(job, far[:, :, :blocks].expand(-1, heads, -1, -1))

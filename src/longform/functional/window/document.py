@@ -2,7 +2,8 @@
 
 A document is as long as its text, so padding costs nothing; a long one may come part by part (layers/streaming.py).
 
-Axes: n tokens of the document, c queries and m keys of the part, S slots, h heads, d head dimension, w block.
+Axes: n tokens of the document, c queries and m keys of the part, S slots, h heads, d head dimension, w block, b blocks,
+t tokens of selected slots.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +14,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longform.functional.one_pass import kept
-from longform.functional.slots import Memory
+from longform.functional.slots import Memory, Slots
+from longform.functional.window.formula import far_parts
+from longform.functional.window.selection import Selected, block_sums, select
 
 LARGEST_KEPT = 2**16  # logits of a document
 
@@ -22,8 +25,8 @@ class DocumentPart(NamedTuple):
     """Some queries of a document and the keys that they reach; blocks and positions are those of the document.
 
     ``query`` (h, c, d): from token ``start``, a block's first, on. ``key``, ``value`` (h, m, d): from the block before
-    the queries to the end of the block after, as far as there are such blocks. ``length``: the document's tokens;
-    ``window``: those of a block.
+    the queries to the end of the block after, as far as there are such blocks; with ``whole`` those of all tokens, which
+    selection asks for. ``length``: the document's tokens; ``window``: those of a block.
     """
 
     query: Tensor
@@ -32,11 +35,12 @@ class DocumentPart(NamedTuple):
     length: int
     window: int
     start: int = 0
+    whole: bool = False
 
     @property
     def key_start(self) -> int:
         """The token of the first key."""
-        return max(0, self.start - self.window)
+        return 0 if self.whole else max(0, self.start - self.window)
 
     def blocks(self) -> range:
         """Blocks of the queries."""
@@ -60,7 +64,8 @@ class FarSlots(NamedTuple):
     """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) real, ``size`` tokens a slot.
 
     ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them, and so does
-    ``distance_bias`` (h, 2 r + 1) or None, which the neighbours of a query have too.
+    ``distance_bias`` (h, 2 r + 1) or None, which the neighbours of a query have too. ``selected`` of them are seen token
+    by token, see selection.py.
     """
 
     key: Tensor
@@ -71,6 +76,7 @@ class FarSlots(NamedTuple):
     bias: Tensor | None
     budget: float | None
     distance_bias: Tensor | None = None
+    selected: int = 0
 
 
 class DocumentAttention(ABC):
@@ -94,6 +100,23 @@ class DocumentAttention(ABC):
             else:
                 self._logits = far_logits(far, far_shares(far, blocks, part.window), 0, blocks, part.window)
         return self._logits[first:end]
+
+    def select(self, part: DocumentPart) -> Selected | None:
+        """The choice of each block of the part's queries, of one document; None without selection."""
+        far = self.far
+        if not far.selected:
+            return None
+        # Of so many tokens as slots have: those at the end may be empty.
+        slots = Slots(far.count[None], torch.tensor([far.size]), far.size, far.size)
+        blocks = part.blocks()
+        parts = far_parts(
+            slots, length=part.query.shape[1], window=part.window, dtype=far.count.dtype, sinks=far.sinks,
+            first=blocks.start,
+        )  # fmt: skip
+        return select(
+            block_sums(part.query[None], None, part.window), far.key[None], parts, slots, None, length=part.length,
+            sinks=far.sinks, budget=far.budget, most=far.selected,
+        )  # fmt: skip
 
     @abstractmethod
     def __call__(self, part: DocumentPart, out: Tensor) -> None:
@@ -128,6 +151,7 @@ def far_slots(
     bias: Tensor | None,
     budget: float | None,
     distance_bias: Tensor | None = None,
+    selected: int = 0,
 ) -> FarSlots:
     """The slots of one document of ``length`` tokens, from the batch's ``memory`` (B, h, S, d)."""
     slots = memory.slots
@@ -138,7 +162,7 @@ def far_slots(
     if distance_bias is not None:
         distance_bias = distance_bias.to(count.dtype)
     key, value = memory.key[document, :, used], memory.value[document, :, used]
-    return FarSlots(key, value, count, size, sinks, bias, budget, distance_bias)
+    return FarSlots(key, value, count, size, sinks, bias, budget, distance_bias, selected)
 
 
 def together(lengths: list[int], length: int) -> list[tuple[slice, int]]:

@@ -9,6 +9,8 @@ text's first tokens, have slots of their own outside that budget. A text of two 
 Two other orders are kept to by few kernels. ``causal``: a query sees the tokens of blocks i-1 and i up to its
 own, and the slots of earlier blocks. ``neighbours``: blocks are tiles of a grid, and each sees the tiles around it.
 
+A block may also see the tokens of some far slots in place of these: selection.py says which.
+
 A bias by distance (functional.positions.distances) is added where there is one. A slot that is seen is w + 1 tokens or
 more away, and the window is so wide that all these distances have one bias on each side: it is the slot's, exactly.
 
@@ -62,6 +64,12 @@ def gather(x: Tensor, positions: Tensor) -> Tensor:
     return x[..., positions.clamp(0, x.shape[-2] - 1), :]
 
 
+def gather_by_head(x: Tensor, positions: Tensor) -> Tensor:
+    """x (B, h, n, d) at ``positions`` (B, h, b, t) of its own for each head: (B, h, b, t, d)."""
+    index = positions.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
+    return x.gather(2, index).unflatten(2, positions.shape[2:])
+
+
 def near_bias(around: Tensor, mask: Tensor | None, *, length: int, dtype: torch.dtype) -> Tensor:
     """0 where positions ``around`` blocks, long (b, m), are tokens of text, else -inf: (B, b, m); ``mask`` bool (B, n)
     or None, then (1, b, m).
@@ -74,13 +82,20 @@ def near_bias(around: Tensor, mask: Tensor | None, *, length: int, dtype: torch.
 
 class Blocks(NamedTuple):
     """Tokens and slots that each block sees: positions of its ``own`` tokens, long (b, w), and of those that it sees
-    exactly, ``around``, long (b, m); biases ``near`` (B or 1, b, m) of these and ``far`` (B, b, S) of the slots.
+    exactly: ``around``, long (b, m), and ``tokens`` of selected slots, long (B, h, b, t), or None. Biases of all these,
+    ``near`` (B or 1, h or 1, b, m + t), and of the slots, ``far`` (B, h or 1, b, S).
     """
 
     own: Tensor
     around: Tensor
     near: Tensor
     far: Tensor
+    tokens: Tensor | None = None
+
+    def exact(self, x: Tensor) -> Tensor:
+        """Keys or values (B, h, n, d) of the tokens that each block sees exactly: (B, h, b, m + t, d)."""
+        near = gather(x, self.around)
+        return near if self.tokens is None else torch.cat([near, gather_by_head(x, self.tokens)], dim=3)
 
 
 def blocks_of(
@@ -100,7 +115,7 @@ def blocks_of(
     around = neighbour_positions(length, window, device, neighbours)
     near = near_bias(around, mask, length=length, dtype=dtype)
     parts = far_parts(slots, length=length, window=window, dtype=dtype, neighbours=neighbours, **memory)
-    return Blocks(block_positions(length, window, device), around, near, far_bias(parts))
+    return Blocks(block_positions(length, window, device), around, near[:, None], far_bias(parts)[:, None])
 
 
 class FarParts(NamedTuple):
@@ -195,33 +210,29 @@ def block_weights(
     head_bias: Tensor | None,
     distances: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The weights of each block: of slots (B, h, b, w, S) and of its neighbours (B, h, b, w, 3 w).
+    """The weights of each block: of slots (B, h, b, w, S) and of tokens (B, h, b, w, 3 w), or 3 w + t with selection.
 
-    query, key (B, h, n, d), memory (B, h, S, d), ``head_bias`` (h) or None; ``distances``: near_distances and
-    far_distances, or None.
+    query, key (B, h, n, d), memory (B, h, S, d), ``head_bias`` (h) or None; ``distances``: WindowCall.distances.
     """
     own = gather(query * query.shape[-1] ** -0.5, blocks.own)
-    near_logits = own @ gather(key, blocks.around).transpose(-1, -2) + blocks.near[:, None, :, None, :]
-    far_logits = own @ memory_key[:, :, None].transpose(-1, -2) + blocks.far[:, None, :, None, :]
+    near_logits = own @ blocks.exact(key).transpose(-1, -2) + blocks.near[..., None, :]
+    far_logits = own @ memory_key[:, :, None].transpose(-1, -2) + blocks.far[..., None, :]
     if head_bias is not None:
         far_logits = far_logits + head_bias[:, None, None, None]
     if distances is not None:
-        near_logits, far_logits = near_logits + distances[0][:, None], far_logits + distances[1][:, :, :, None]
+        near_logits, far_logits = near_logits + distances[0], far_logits + distances[1][:, :, :, None]
     near_weights, far_weights = joint_softmax(near_logits, far_logits)
     return far_weights, near_weights
 
 
 def attended(
-    of_blocks: tuple[Tensor, Tensor], value: Tensor, memory_value: Tensor, around: Tensor, dropout: float = 0.0
+    of_blocks: tuple[Tensor, Tensor], value: Tensor, memory_value: Tensor, blocks: Blocks, dropout: float = 0.0
 ) -> Tensor:
-    """The context of the weights of each block, as above, some of them dropped: (B, h, n, d), anything on padding.
-
-    ``around``: see Blocks.
-    """
+    """The context of the weights of each block, as above, some of them dropped: (B, h, n, d), anything on padding."""
     length, dtype = value.shape[2], value.dtype
     far_weights, near_weights = of_blocks
     out = drop(far_weights, dropout).to(dtype) @ memory_value[:, :, None]
-    out = out + drop(near_weights, dropout).to(dtype) @ gather(value, around)
+    out = out + drop(near_weights, dropout).to(dtype) @ blocks.exact(value)
     return out.flatten(2, 3).index_select(2, torch.arange(length, device=value.device))
 
 
@@ -234,16 +245,15 @@ def attention(
     near: Tensor,
     far: Tensor,
     head_bias: Tensor,
+    tokens: Tensor | None,
     window: int,
 ) -> Tensor:
-    """Both, with biases ``near`` (B, b, 3 w) and ``far`` (B, b, S), no dropout or distances: (B, h, n, d), anything on
-    padding.
-    """
+    """Both, with what Blocks has, no dropout or distances: (B, h, n, d), anything on padding."""
     length, device = query.shape[2], query.device
     around = neighbour_positions(length, window, device)
-    blocks = Blocks(block_positions(length, window, device), around, near, far)
+    blocks = Blocks(block_positions(length, window, device), around, near, far, tokens)
     of_blocks = block_weights(query, key, memory_key, blocks, head_bias)
-    return attended(of_blocks, value, memory_value, around)
+    return attended(of_blocks, value, memory_value, blocks)
 
 
 def weights_of_queries(of_blocks: tuple[Tensor, Tensor], length: int) -> Tensor:

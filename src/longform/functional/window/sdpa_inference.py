@@ -3,10 +3,13 @@ out.
 
 Blocks with both neighbours see them through overlapping
 views of the keys; the first and the last ones see what there is. The queries of a chunk of blocks see all slots in one
-call, with a bias that hides those in reach. A bias by distance, where there is one, is added in both. Each chunk is
-merged by the two log-sum-exps while it is in the cache; the share of the slots is rounded to the dtype of the output.
+call, with a bias that hides those in reach; with selection those of each block have a call of their own, since what is
+selected differs from block to block, and so have the tokens of selected slots. A bias by distance, where there is one,
+is added everywhere. Each chunk is merged by the log-sum-exps while it is in the cache; the share of what is merged is
+rounded to the dtype of the output.
 
-Axes: n tokens of one document, S slots, h heads, d head dimension, w block, c blocks at a time, g = 1 or h.
+Axes: n tokens of one document, S slots, h heads, d head dimension, w block, c blocks at a time, t tokens of selected
+slots, g = 1 or h.
 """
 
 import torch
@@ -15,7 +18,8 @@ from torch.nn.functional import pad
 
 from longform.functional.positions.distances import beyond
 from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, slot_blocks
-from longform.functional.window.formula import near_distances
+from longform.functional.window.formula import HIDDEN, near_distances
+from longform.functional.window.selection import selected_distances
 
 CHUNK = 16  # blocks at a time, where the bias of their queries has less than
 BIAS_SIZE = 2**22  # elements
@@ -41,23 +45,74 @@ class SdpaDocument(DocumentAttention):
         several = max(1, min(CHUNK, BIAS_SIZE // (rows_of_bias * far.count.shape[0]))) if last > 2 else 1
         if far.distance_bias is not None and self._near_bias is None:
             self._near_bias = near_distances(far.distance_bias, part.window)
+        selected = self.select(part) if last > 1 else None
         for first in range(blocks.start, blocks.stop, several):
             end = min(first + several, blocks.stop)
             rows = part.queries(first, end)
-            near_lse = torch.cat([_near(part, *run, out, self._near_bias) for run in _runs(part, first, end)])
+            lse = torch.cat([_near(part, *run, out, self._near_bias) for run in _runs(part, first, end)])
             if end - 1 < 2 and first > last - 2:  # these blocks reach from end to end
                 continue
-            logits = self.logits(part, first, end)[None]
-            if far.distance_bias is not None:
-                behind = slot_blocks(far, part.window) < torch.arange(first, end)[:, None]
-                logits = logits + beyond(far.distance_bias, behind)
-            bias = far_rows(logits, part.window, rows.stop - rows.start)
-            found, far_lse = _attention(part.query[None, :, rows], far.key[None], far.value[None], attn_mask=bias)
-            far_lse = far_lse[0].transpose(0, 1)
+            if selected is None:
+                found, far_lse = self._in_all_slots(part, first, end)
+            else:
+                some = slice(first - blocks.start, end - blocks.start)
+                found, token_lse = self._in_tokens(part, selected.tokens[0, :, some], selected.seen[0, :, some], first)
+                _merge(out[rows], lse, found, token_lse)
+                lse = torch.logaddexp(lse, token_lse)
+                found, far_lse = self._in_slots_left(part, selected.far[0, :, some], first)
             if far.bias is not None:
                 far_lse = far_lse + far.bias
-            share = torch.sigmoid(far_lse - near_lse).to(out.dtype)[..., None]
-            torch.lerp(out[rows], found[0].transpose(0, 1), share, out=out[rows])
+            _merge(out[rows], lse, found, far_lse)
+
+    def _far_logits(self, logits: Tensor, part: DocumentPart, first: int) -> Tensor:
+        """``logits`` (g, c, S) of slots for the blocks from ``first`` on, with the bias by distance."""
+        if self.far.distance_bias is None:
+            return logits
+        blocks = torch.arange(first, first + logits.shape[1])[:, None]
+        return logits + beyond(self.far.distance_bias, slot_blocks(self.far, part.window) < blocks)
+
+    def _in_all_slots(self, part: DocumentPart, first: int, end: int) -> tuple[Tensor, Tensor]:
+        """Blocks ``first`` to ``end`` in the slots: the context (c w, h, d) and log-sum-exp (c w, h)."""
+        far, rows = self.far, part.queries(first, end)
+        logits = self._far_logits(self.logits(part, first, end)[None], part, first)
+        bias = far_rows(logits, part.window, rows.stop - rows.start)
+        found, lse = _attention(part.query[None, :, rows], far.key[None], far.value[None], attn_mask=bias)
+        return found[0].transpose(0, 1), lse[0].transpose(0, 1)
+
+    def _in_slots_left(self, part: DocumentPart, logits: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """Blocks from ``first`` on in the slots, with ``logits`` (h, c, S) of each block; as above."""
+        of_blocks = (x.expand(logits.shape[1], -1, -1, -1) for x in (self.far.key, self.far.value))
+        return _in_keys_of_blocks(part, first, *of_blocks, self._far_logits(logits, part, first))
+
+    def _in_tokens(self, part: DocumentPart, tokens: Tensor, seen: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """Blocks from ``first`` on in the selected ``tokens``, of which they see ``seen``, (h, c, t) each; as above."""
+        heads, distances = part.key.shape[0], self.far.distance_bias
+        bias = torch.zeros(seen.shape, dtype=self.far.count.dtype).masked_fill(~seen, HIDDEN)
+        if distances is not None:
+            bias = bias + selected_distances(distances, tokens[None], part.window, first)[0]
+        index = (tokens * heads + torch.arange(heads)[:, None, None]).transpose(0, 1)
+        rows = (x.transpose(0, 1).reshape(-1, x.shape[2])[index] for x in (part.key, part.value))
+        return _in_keys_of_blocks(part, first, *rows, bias)
+
+
+def _merge(out: Tensor, lse: Tensor, found: Tensor, more: Tensor) -> None:
+    """Mix ``found`` (c w, h, d) into ``out`` by the shares of their log-sum-exps ``more`` and ``lse`` (c w, h)."""
+    torch.lerp(out, found, torch.sigmoid(more - lse).to(out.dtype)[..., None], out=out)
+
+
+def _in_keys_of_blocks(
+    part: DocumentPart, first: int, key: Tensor, value: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Blocks from ``first`` on in keys and values (c, h, m, d) of their own with ``bias`` (h, c, m): the context
+    (c w, h, d) and log-sum-exp (c w, h), which is -inf where a block sees none.
+    """
+    rows, window = part.queries(first, first + len(key)), part.window
+    query = pad(part.query[:, rows], (0, 0, 0, len(key) * window - rows.stop + rows.start))
+    blocks, spread = query.unflatten(1, (-1, window)).transpose(0, 1), bias.transpose(0, 1)[:, :, None]
+    found, lse = _attention(blocks, key, value, attn_mask=spread.expand(-1, -1, window, -1))
+    lse = lse.masked_fill((spread == HIDDEN).all(dim=-1), HIDDEN)
+    count = rows.stop - rows.start
+    return found.transpose(1, 2).flatten(0, 1)[:count], lse.transpose(1, 2).flatten(0, 1)[:count]
 
 
 def _runs(part: DocumentPart, first: int, end: int) -> list[tuple[int, int]]:

@@ -1,11 +1,11 @@
 """The window and the memory as two fused CPU attention calls, merged by their log-sum-exp; forward and backward.
 
-Near: every block of w queries against its 3 w neighbours, read as overlapping views, so no key is copied. Far: the
-same blocks against all slots. With l the log-sum-exp of each part, out = (exp(l_near) o_near + exp(l_far) o_far) /
+Near: every block of w queries against its 3 w neighbours, read as overlapping views, so no key is copied unless tokens
+of selected slots stand beside them. Far: the same blocks against all slots. With l the log-sum-exp of each part, out = (exp(l_near) o_near + exp(l_far) o_far) /
 exp(l), exp(l) = exp(l_near) + exp(l_far). The backward kernels, given the merged output and l, return each part's
 share of the gradient of the joint softmax.
 
-Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks.
+Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks, t tokens of selected slots, g = 1 or h.
 """
 
 from typing import Any
@@ -18,15 +18,18 @@ from longform.functional.second_gradient import Gradients, differentiable_by
 from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
 
+MOST_BIASES = 2**24  # of queries and slots in one call of the backward kernel, which wants them written out
+
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def attend(call: WindowCall) -> Tensor:
     """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
-    near, far = call.blocks.near.expand(len(call.query), -1, -1), call.blocks.far
-    given = *call.tensors, call.memory.key, call.memory.value, near, far, call.head_bias, call.window
-    return call.blanked(BlockwiseAttention.apply(*given))
+    memory, blocks = call.memory, call.blocks
+    near = blocks.near.expand(len(call.query), -1, -1, -1)
+    biases = near, blocks.far, call.head_bias, blocks.tokens
+    return call.blanked(BlockwiseAttention.apply(*call.tensors, memory.key, memory.value, *biases, call.window))
 
 
 def _blocks(x: Tensor, window: int) -> Tensor:
@@ -49,17 +52,41 @@ def _fold(x: Tensor, window: int) -> Tensor:
     return total.transpose(0, 1).reshape(heads, blocks * window, dim)
 
 
-def _rows(x: Tensor, window: int) -> Tensor:
-    """One value a block, x (b, S) -> (1, 1, b w, S), a row for each query."""
-    return x.repeat_interleave(window, dim=0)[None, None]
+def _exact(x: Tensor, window: int, places: Tensor | None) -> Tensor:
+    """Keys or values of one document, x (h, n + 2 w, d), that each block sees exactly: (b, h, 3 w, d), a view, or
+    (b, h, 3 w + t, d) with the rows at ``places`` (h, b t).
+    """
+    near = _overlapping(x, window)
+    if places is None:
+        return near
+    chosen = x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+    return torch.cat([near, chosen.unflatten(1, (len(near), -1)).transpose(0, 1)], dim=2)
+
+
+def _places(tokens: Tensor | None, window: int) -> Tensor | None:
+    """``tokens`` long (h, b, t) of a document as rows of what has a block in front: (h, b t)."""
+    return None if tokens is None else tokens.flatten(1) + window
+
+
+def _of_tokens(x: Tensor, window: int, places: Tensor | None) -> Tensor:
+    """Sum of the gradients x (b, h, 3 w + t, d) of ``_exact`` for each token of the document: (h, b w, d)."""
+    total = _fold(x[:, :, : 3 * window], window)
+    if places is None:
+        return total
+    of_places = x[:, :, 3 * window :].transpose(0, 1).flatten(1, 2)
+    return total.scatter_add_(1, (places - window)[..., None].expand_as(of_places), of_places)
+
+
+def _spread(bias: Tensor, window: int) -> Tensor:
+    """``bias`` (g, b, keys) of blocks as that of their queries: (b, g, w, keys), a view."""
+    return bias.transpose(0, 1)[:, :, None].expand(-1, -1, window, -1)
 
 
 def _part(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention of blocks and its log-sum-exp; ``bias`` (b, keys). Where a block sees nothing the latter is -inf."""
-    spread = bias[:, None, None, :].expand(-1, 1, query.shape[2], -1)
-    out, lse = _forward(query, key, value, attn_mask=spread)
-    blind = (bias == -torch.inf).all(dim=-1)
-    return out, lse.masked_fill(blind[:, None, None], -torch.inf)
+    """Attention of blocks and its log-sum-exp; ``bias`` (g, b, keys). Where a block sees nothing the latter is -inf."""
+    out, lse = _forward(query, key, value, attn_mask=_spread(bias, query.shape[2]))
+    blind = (bias == -torch.inf).all(dim=-1).transpose(0, 1)
+    return out, lse.masked_fill(blind[..., None], -torch.inf)
 
 
 def _document(
@@ -70,12 +97,13 @@ def _document(
     memory_value: Tensor,
     near: Tensor,
     far: Tensor,
+    tokens: Tensor | None,
     head_bias: Tensor,
     window: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """One document: out (b, h, w, d), joint log-sum-exp, the memory's share and its own output."""
-    blocks = _blocks(query, window)
-    near_out, near_lse = _part(blocks, _overlapping(key, window), _overlapping(value, window), near)
+    blocks, places = _blocks(query, window), _places(tokens, window)
+    near_out, near_lse = _part(blocks, _exact(key, window, places), _exact(value, window, places), near)
     spread = (blocks.shape[0], -1, -1, -1)
     far_out, far_lse = _part(blocks, memory_key.expand(spread), memory_value.expand(spread), far)
     lse, share = _merge(near_lse, far_lse + head_bias[:, None])
@@ -91,7 +119,9 @@ def _merge(near_lse: Tensor, far_lse: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class BlockwiseAttention(torch.autograd.Function):
-    """query, key, value (B, h, n, d), memory (B, h, S, d), near (B, b, 3 w), far (B, b, S), head_bias (h)."""
+    """query, key, value (B, h, n, d), memory (B, h, S, d), near (B, g, b, 3 w + t), far (B, g, b, S), head_bias (h),
+    tokens (B, h, b, t) or None: see Blocks.
+    """
 
     @staticmethod
     def forward(
@@ -104,14 +134,16 @@ class BlockwiseAttention(torch.autograd.Function):
         near: Tensor,
         far: Tensor,
         head_bias: Tensor,
+        tokens: Tensor | None,
         window: int,
     ) -> Tensor:
         """Returns out (B, h, n, d)."""
         given = query, key, value, memory_key, memory_value, near, far
-        parts = [_document(*document, head_bias, window) for document in zip(*_padded(*given, window), strict=True)]
+        documents = zip(*_padded(*given, window), _each(tokens, len(query)), strict=True)
+        parts = [_document(*document, head_bias, window) for document in documents]
         out, lse, share, far_out = (torch.stack(x) if len(parts) > 1 else x[0][None] for x in zip(*parts, strict=True))
         ctx.options = (window,)
-        ctx.save_for_backward(*given, head_bias, out, lse, share, far_out)
+        ctx.save_for_backward(*given, head_bias, tokens, out, lse, share, far_out)
         return _unblock(out, query.shape[2])
 
     @staticmethod
@@ -119,12 +151,18 @@ class BlockwiseAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
         """Gradients of query, key, value, memory_key, memory_value and head_bias."""
         (window,), length = ctx.options, gradient.shape[2]
-        *given, head_bias, out, lse, share, far_out = ctx.saved_tensors
-        of_batch = _whole(gradient, window), *_padded(*given, window), out, lse, share, far_out
+        *given, head_bias, tokens, out, lse, share, far_out = ctx.saved_tensors
+        of_tokens = _each(tokens, len(gradient))
+        of_batch = _whole(gradient, window), *_padded(*given, window), of_tokens, out, lse, share, far_out
         parts = [_document_backward(*document, head_bias, window) for document in zip(*of_batch, strict=True)]
         *near, memory_key, memory_value, d_bias = (torch.stack(x) for x in zip(*parts, strict=True))
         grads = *(x[:, :, :length] for x in near), memory_key, memory_value
-        return *(x.to(gradient.dtype) for x in grads), None, None, d_bias.sum(dim=0), None
+        return *(x.to(gradient.dtype) for x in grads), None, None, d_bias.sum(dim=0), None, None
+
+
+def _each(tokens: Tensor | None, documents: int) -> Any:
+    """``tokens`` (B, h, b, t) of each document, or None for each."""
+    return [None] * documents if tokens is None else tokens
 
 
 def _whole(x: Tensor, window: int) -> Tensor:
@@ -154,6 +192,7 @@ def _document_backward(
     memory_value: Tensor,
     near: Tensor,
     far: Tensor,
+    tokens: Tensor | None,
     out: Tensor,
     lse: Tensor,
     share: Tensor,
@@ -167,19 +206,35 @@ def _document_backward(
         for x in (gradient, query, key, value, memory_key, memory_value, out, far_out)
     )
     blocks, d_out = _blocks(query, window), _blocks(gradient, window).contiguous()
-    near_spread = near[:, None, None, :].expand(-1, 1, window, -1)
-    arguments = (0.0, False)
+    places = _places(tokens, window)
     dq, dk, dv = _backward(
-        d_out, blocks, _overlapping(key, window), _overlapping(value, window), out, lse, *arguments,
-        attn_mask=near_spread,
+        d_out, blocks, _exact(key, window, places), _exact(value, window, places), out, lse, 0.0, False,
+        attn_mask=_spread(near, window),
     )  # fmt: skip
-    flat = [x.transpose(0, 1).flatten(1, 2)[None] for x in (d_out, blocks, out)]
-    far_lse = (lse - head_bias[:, None]).transpose(0, 1).flatten(1, 2)[None]
-    far_dq, far_dk, far_dv = _backward(
-        flat[0], flat[1], memory_key[None], memory_value[None], flat[2], far_lse, *arguments,
-        attn_mask=_rows(far, window),
-    )  # fmt: skip
-    dq = dq.transpose(0, 1).flatten(1, 2) + far_dq[0]
+    far_lse = lse - head_bias[:, None]
+    far_dq, far_dk, far_dv = _far_backward(d_out, blocks, memory_key, memory_value, out, far_lse, far)
+    dq = dq.transpose(0, 1).flatten(1, 2) + far_dq
     d_share = d_out.to(share.dtype) * (far_out.to(share.dtype) - out.to(share.dtype))
     d_bias = (share * d_share.sum(dim=-1)).sum(dim=(0, 2))
-    return dq, _fold(dk, window), _fold(dv, window), far_dk[0], far_dv[0], d_bias.to(head_bias.dtype)
+    d_key, d_value = (_of_tokens(x, window, places) for x in (dk, dv))
+    return dq, d_key, d_value, far_dk, far_dv, d_bias.to(head_bias.dtype)
+
+
+def _far_backward(
+    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, far: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of queries (h, b w, d) and of the slots' keys and values (h, S, d), by some blocks at a time."""
+    window, slots = query.shape[2], far.shape[2]
+    some = max(1, MOST_BIASES // max(1, len(far) * window * slots))
+    dq, dk, dv = [], torch.zeros_like(key), torch.zeros_like(value)
+    for first in range(0, len(query), some):
+        part = slice(first, first + some)
+        flat = [x[part].transpose(0, 1).flatten(1, 2)[None] for x in (d_out, query, out, lse)]
+        bias = far[:, part, None].expand(-1, -1, window, -1).flatten(1, 2)[None]
+        found = _backward(
+            flat[0], flat[1], key[None], value[None], flat[2], flat[3], 0.0, False, attn_mask=bias
+        )  # fmt: skip
+        dq.append(found[0][0])
+        dk += found[1][0]
+        dv += found[2][0]
+    return torch.cat(dq, dim=1), dk, dv

@@ -26,7 +26,7 @@ from longform.functional.positions.distances import beyond
 from longform.functional.second_gradient import Gradients, differentiable_by
 from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, OPTIONS, UNSEEN, WANTED_ON_CUDA, attempt
 from longform.functional.window import formula
-from longform.functional.window.call import WindowCall
+from longform.functional.window.call import NO_SELECTION, WindowCall
 
 CHUNK = 2048  # queries that a tile of slots meets in one program; more chunks fill a GPU, each has gradients to sum
 
@@ -57,7 +57,7 @@ TAKEN = Condition(
     lambda call: call.query.dtype in DTYPES and 16 <= call.query.shape[-1] <= 256,
 )
 NO_GRID = Condition("a text, no grid", lambda call: call.neighbours is None or call.causal)
-NEEDS = (WANTED_ON_CUDA, NO_GRID, NO_DROPOUT, TAKEN, SOME_TOKENS, UNSEEN, DEVICE, HAS_TRITON)
+NEEDS = (WANTED_ON_CUDA, NO_GRID, NO_SELECTION, NO_DROPOUT, TAKEN, SOME_TOKENS, UNSEEN, DEVICE, HAS_TRITON)
 
 
 def attend(call: WindowCall) -> Tensor:
@@ -113,13 +113,15 @@ def _exact(
     far = formula.far_bias(formula.FarParts(home, logit, blocks, less, counted, neighbours, causal))
     around = formula.neighbour_positions(length, window, query.device, neighbours)
     near = formula.near_bias(around, mask, length=length, dtype=logit.dtype)
-    seen = formula.Blocks(formula.block_positions(length, window, query.device), around, near, far)
-    distances = (formula.before_or_at(window, **where), logit.new_zeros(1, 1, 1, 1)) if causal else None
-    if distance is not None:
-        behind = home[:, None] < blocks[:, None]
-        distances = formula.near_distances(distance, window), beyond(distance, behind).transpose(0, 1)
+    seen = formula.Blocks(formula.block_positions(length, window, query.device), around, near[:, None], far[:, None])
+    distances = None
+    if causal:
+        distances = formula.before_or_at(window, **where)[None, :, None], logit.new_zeros(1, 1, 1, 1)
+    elif distance is not None:
+        behind = beyond(distance, home[:, None] < blocks[:, None])
+        distances = formula.near_distances(distance, window)[None, :, None], behind.transpose(0, 1)
     of_blocks = formula.block_weights(query, key, memory_key, seen, bias, distances)
-    context = formula.attended(of_blocks, value, memory_value, around)
+    context = formula.attended(of_blocks, value, memory_value, seen)
     return context if mask is None else torch.where(mask[:, None, :, None], context, 0.0)
 
 

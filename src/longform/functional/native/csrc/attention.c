@@ -28,7 +28,7 @@ typedef struct {
 
 /* What a thread works in. */
 typedef struct {
-    bf16 *near_keys, *near_values, *slot_keys, *slot_values, *query, *weights;
+    bf16 *near_keys, *near_values, *slot_keys, *slot_values, *token_keys, *token_values, *rows, *query, *weights;
     float *logits, *bias, *edge, *out;
     group *groups;
     int64_t packed; /* the head whose slots are packed, -1 for none */
@@ -48,18 +48,22 @@ static cut cut_of(const attention_job *job) {
 static int64_t lay_out(workspace *w, const attention_job *job, char *memory) {
     cut c = w->cut = cut_of(job);
     int64_t slot_groups = whole(job->slots), block_groups = job->window ? whole(c.block) : 0;
-    int64_t near_groups = (c.many + 2) * block_groups, seen = 3 * block_groups + slot_groups;
+    int64_t near_groups = (c.many + 2) * block_groups, token_groups = whole(job->tokens_of_block);
+    int64_t seen = 3 * block_groups + slot_groups + token_groups;
     size_t packed = (size_t)GROUP * job->dim * sizeof(bf16);
     char *at = memory;
     w->near_keys = (bf16 *)take(&at, packed * near_groups);
     w->near_values = (bf16 *)take(&at, packed * near_groups);
     w->slot_keys = (bf16 *)take(&at, packed * slot_groups);
     w->slot_values = (bf16 *)take(&at, packed * slot_groups);
+    w->token_keys = (bf16 *)take(&at, packed * token_groups);
+    w->token_values = (bf16 *)take(&at, packed * token_groups);
+    w->rows = (bf16 *)take(&at, 2 * packed * token_groups);
     w->query = (bf16 *)take(&at, packed);
     w->logits = (float *)take(&at, sizeof(float) * GROUP * WIDE);
     w->weights = (bf16 *)take(&at, sizeof(bf16) * GROUP * (seen * GROUP + 32));
     w->bias = (float *)take(&at, sizeof(float) * slot_groups * GROUP);
-    w->edge = (float *)take(&at, sizeof(float) * 2 * GROUP);
+    w->edge = (float *)take(&at, sizeof(float) * 3 * GROUP);
     w->out = (float *)take(&at, sizeof(float) * GROUP * GROUP);
     w->groups = (group *)take(&at, sizeof(group) * seen);
     w->packed = -1;
@@ -240,6 +244,21 @@ static int64_t list_slots(workspace *w, int64_t count, const attention_job *job,
     return count;
 }
 
+/* Packs and lists the keys and values of selected `tokens`, -1 for none. */
+UNITS static int64_t list_tokens(workspace *w, int64_t count, const attention_job *job, const int64_t *tokens,
+                                 const bf16 *key, const bf16 *value) {
+    int64_t rows = 0, dim = job->dim;
+    bf16 *keys = w->rows, *values = keys + whole(job->tokens_of_block) * GROUP * dim;
+    for (int64_t i = 0; i < job->tokens_of_block; i++) {
+        if (tokens[i] < 0) continue;
+        int64_t at = tokens[i] - job->key_start;
+        memcpy(keys + rows * dim, key + at * job->key.row, (size_t)dim * sizeof(bf16));
+        memcpy(values + rows++ * dim, value + at * job->value.row, (size_t)dim * sizeof(bf16));
+    }
+    pack(w->token_keys, w->token_values, keys, dim, values, dim, rows, dim);
+    return list_near(w, count, w->token_keys, w->token_values, rows, dim, w->edge + 2 * GROUP);
+}
+
 /* Blocks `first` to `end` of one head. */
 UNITS static void one_task(workspace *w, const attention_job *job, int64_t block, int64_t b, int64_t h, int64_t first,
                            int64_t end) {
@@ -266,6 +285,9 @@ UNITS static void one_task(workspace *w, const attention_job *job, int64_t block
             float *edge = w->edge + (rows < block ? GROUP : 0);
             count = list_near(w, count, w->near_keys + at, w->near_values + at, rows, dim, edge);
         }
+        if (job->tokens_of_block)
+            count = list_tokens(w, count, job, job->tokens + (head * w->cut.all + i) * job->tokens_of_block, AT(key),
+                                AT(value));
         if (job->slots) {
             const float *bias = job->bias;
             if (bias) bias += b * job->bias_batch + h * job->bias_head + i * job->bias_block;

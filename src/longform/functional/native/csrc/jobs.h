@@ -7,7 +7,7 @@
 
 /* Which structures these are, and what is done with them: VERSION and `digest` of ../jobs.py. */
 #define JOBS_VERSION 1
-#define JOBS_DIGEST 0x474a5d12
+#define JOBS_DIGEST 0x21ef626c
 
 typedef uint16_t bf16; /* bfloat16: the upper 16 bits of a float */
 
@@ -24,16 +24,19 @@ typedef struct {
 /* softmax(Q Kᵀ scale + bias) V; d is a multiple of 32. A query sees all slots; with `window` w also the keys of its
  * block and of both neighbours, blocks being w tokens of the text. Query 0 is token `start`, a block's first; key 0 is
  * token `key_start`, likewise. `bias` (float, of slots) has a row for each block of queries, the first one's first, or
- * one for all (stride 0); `head_bias` (h) is added to it; either may be missing. A query that sees nothing gets zeros.
+ * one for all (stride 0); `head_bias` (h) is added to it; either may be missing. `tokens` (B, h, blocks,
+ * `tokens_of_block`): more keys that the queries of a block see, by their tokens, -1 for none. A query that sees nothing
+ * gets zeros.
  * `log_total` (B, h, n), where wanted: the logarithms to base 2 of the sums that the weights are divided by, infinite
  * for a query that sees nothing. */
 typedef struct {
     heads_of query, key, value, slot_key, slot_value, out;
     const float *bias, *head_bias;
     float *log_total;
+    const int64_t *tokens;
     int64_t bias_batch, bias_head, bias_block;
     int64_t batch, heads, queries, keys, slots, dim;
-    int64_t window, start, key_start;
+    int64_t window, start, key_start, tokens_of_block;
     WORKERS;
     float scale;
 } attention_job;

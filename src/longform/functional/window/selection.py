@@ -1,0 +1,115 @@
+"""Selection: the far slots that a block of queries looks at most are seen token by token.
+
+For each head and each block the mean query of the block's text is multiplied with the keys of the far slots, and the m
+slots with the largest products are selected. They leave the memory, and their tokens are seen exactly, in the one
+softmax that near tokens and the other slots share: every token is still counted once. With all far slots selected it
+is full attention. The slots that there are choose, without weights of their own and without a second pass over the
+text; native sparse attention (arXiv 2502.11089) and MRA (arXiv 2207.10284) choose blocks of keys by means too. No
+gradient passes through the choice, and of equal products that of the earlier slot is taken.
+
+Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks, m selected slots, c tokens a slot,
+t = m c.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from longform.functional.positions.distances import beyond
+from longform.functional.slots import Slots
+from longform.functional.window.formula import HIDDEN, Blocks, FarParts, block_positions, gather
+
+
+class Selected(NamedTuple):
+    """``far`` (B, h, b, S): bias on the logits of slots, -inf for those that are selected too; ``tokens`` long
+    (B, h, b, t): positions of the tokens in selected slots; ``seen`` bool (B, h, b, t): whether there is such a token.
+    """
+
+    far: Tensor
+    tokens: Tensor
+    seen: Tensor
+
+
+def block_sums(query: Tensor, mask: Tensor | None, window: int) -> Tensor:
+    """Sum of each block's queries (B, h, n, d) over its text, in at least float32: (B, h, b, d).
+
+    ``mask`` bool (B, n), or None. In place of the mean, which is larger or smaller for all slots alike.
+    """
+    positions = block_positions(query.shape[2], window, query.device)
+    text = (positions < query.shape[2])[None]
+    if mask is not None:
+        text = text & gather(mask[..., None], positions)[..., 0]
+    queries = gather(query, positions)
+    wide = queries if queries.dtype == torch.float64 else queries.float()
+    return torch.where(text[:, None, ..., None], wide, 0.0).sum(dim=3)
+
+
+def largest(scores: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Indices of the ``most`` largest ``scores`` (..., S), the earlier of equal ones first, long (..., m), and whether
+    there are so many above -inf, bool (..., m).
+    """
+    if not torch.compiler.is_compiling():  # there S may be a symbol
+        most = min(most, scores.shape[-1])
+    indices, there = [], []
+    for _ in range(most):  # a few passes; sorting all, as a stable order asks for, took 20 times as long
+        index = scores.argmax(dim=-1, keepdim=True)
+        indices.append(index)
+        there.append(scores.gather(-1, index) > HIDDEN)
+        scores = scores.scatter(-1, index, HIDDEN)
+    return torch.cat(indices, dim=-1), torch.cat(there, dim=-1)
+
+
+@torch.no_grad()
+def select(
+    sums: Tensor, memory_key: Tensor, parts: FarParts, slots: Slots, mask: Tensor | None, *, length: int, sinks: int,
+    budget: float | None, most: int,
+) -> Selected:  # fmt: skip
+    """The choice of each block with ``sums`` (B, h, b, d) of queries among slots with keys (B, h, S, d).
+
+    ``parts``: of ``slots``; ``mask`` bool (B, n) or None: text among ``length`` tokens; the first ``sinks`` slots are
+    never selected; ``budget``: see formula.far_parts, over the slots that are left; ``most``: m.
+    """
+    count, far = slots.count.to(parts.logit.dtype)[:, None, None], parts.far[:, None]
+    scores = sums @ memory_key.to(sums.dtype).transpose(-1, -2)
+    index, there = largest(scores.masked_fill(~(far & parts.counted & (count > 0)), HIDDEN), most)
+    taken = torch.zeros_like(scores).scatter_add(-1, index, there.to(scores.dtype)) > 0
+    left, bias = far & ~taken, parts.logit[:, None, None]
+    if budget is not None:
+        tokens = torch.where(left & parts.counted, count, 0.0).sum(dim=-1, keepdim=True).clamp(min=1.0)
+        bias = bias + torch.where(parts.counted, (budget / tokens).log().clamp(max=0.0), 0.0)
+    size = slots.longest if slots.uniform is None else slots.uniform
+    places, sizes = torch.arange(size, device=sums.device), slots.size[:, None, None, None, None]
+    tokens = (index - sinks)[..., None] * sizes + places
+    seen = there[..., None] & (places < sizes) & (tokens >= sinks) & (tokens < length)
+    tokens, seen = tokens.clamp(0, length - 1).flatten(-2), seen.flatten(-2)
+    if mask is not None:
+        seen = seen & mask.gather(1, tokens.flatten(1)).view_as(tokens)
+    return Selected(torch.where(left, bias, HIDDEN), tokens, seen)
+
+
+def opened(blocks: Blocks, selected: Selected) -> Blocks:
+    """``blocks`` that see the tokens of selected slots beside their neighbours."""
+    near = blocks.near.expand(*selected.tokens.shape[:3], -1)
+    bias = torch.zeros_like(selected.seen, dtype=near.dtype).masked_fill(~selected.seen, HIDDEN)
+    return blocks._replace(near=torch.cat([near, bias], dim=-1), far=selected.far, tokens=selected.tokens)
+
+
+def selected_distances(bias: Tensor, tokens: Tensor, window: int, first: int = 0) -> Tensor:
+    """Addends by the ``bias`` by distance (h, 2 r + 1) for selected ``tokens`` (B, h, b, t), all beyond r: their shape.
+
+    ``first``: the first of the b blocks.
+    """
+    blocks = torch.arange(first, first + tokens.shape[2], device=tokens.device)[:, None]
+    return torch.where(tokens // window < blocks, bias[:, :1, None], bias[:, -1:, None])
+
+
+def by_slot(of_blocks: tuple[Tensor, Tensor], selected: Selected, slots: Slots, sinks: int) -> tuple[Tensor, Tensor]:
+    """Weights of each block, of slots (B, h, b, w, S) and of tokens (B, h, b, w, 3 w + t), with those of the tokens in
+    selected slots added to their slots: (B, h, b, w, S) and (B, h, b, w, 3 w).
+    """
+    far, near = of_blocks
+    count = selected.tokens.shape[-1]
+    near, of_tokens = near[..., : near.shape[-1] - count], near[..., near.shape[-1] - count :]
+    home = (selected.tokens // slots.size[:, None, None, None] + sinks).clamp(max=far.shape[-1] - 1)
+    return far.scatter_add(-1, home[..., None, :].expand(of_tokens.shape), of_tokens), near
