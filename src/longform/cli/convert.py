@@ -147,6 +147,13 @@ def _add_attention(made: Any) -> None:
         f"projections {', '.join(POOLED)}, else null",
     )
     made.add_argument(
+        "--selected-slots",
+        type=int,
+        default=defaults.SELECTED,
+        help="selection: slots beyond the window that each block of tokens sees token by token, those that it looks at "
+        "most; 0: none",
+    )
+    made.add_argument(
         "--memory-budget",
         type=float | Literal["auto"] | None,
         default="auto",
@@ -219,7 +226,7 @@ def run(settings: Any) -> None:
     from longform.cli.beforehand import check_models, check_texts
     from longform.runs.settings import check_least
 
-    check_least(settings, max_length=3, num_labels=1, sink_tokens=0, short_convolution=0)
+    check_least(settings, max_length=3, num_labels=1, sink_tokens=0, selected_slots=0, short_convolution=0)
     check_models(settings.source)
     check_texts(*settings.idf)
     from longform.conversion.convert import convert
@@ -244,6 +251,7 @@ def run(settings: Any) -> None:
         projection=settings.projection,
         sharing=sharing,
         attention_window=settings.attention_window,
+        selected_slots=settings.selected_slots,
         memory_budget=settings.memory_budget,
         sink_tokens=settings.sink_tokens,
         short_convolution=settings.short_convolution,

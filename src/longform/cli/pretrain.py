@@ -14,6 +14,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there
     "projection_init": (PROJECTION_INITS, "start of a linear projection; block_mean: means of runs; normal: N(0, 1/k)"),
     "position_init": (("normal", "sinusoidal"), "how the table of learned positions begins"),
     "attention_window": (int, "tokens seen exactly on each side, beside the slots; not with linear and random"),
+    "selected_slots": (int, "slots beyond the window that each block of tokens sees token by token; 0: none"),
     "short_convolution": (int, "taps of a convolution over neighbouring tokens in front of attention; 0: none"),
     "hidden_size": (int, "features of a token"),
     "num_hidden_layers": (int, "layers"),

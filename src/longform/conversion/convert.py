@@ -38,6 +38,7 @@ ATTENTION = (
     "projection_init",
     "projected_length",
     "attention_window",
+    "selected_slots",
     "memory_budget",
     "sink_tokens",
     "short_convolution",
@@ -98,6 +99,7 @@ def convert(
     projection: str = defaults.PROJECTION,
     sharing: str = defaults.SHARING,
     attention_window: int | Auto | None = "auto",
+    selected_slots: int = defaults.SELECTED,
     memory_budget: float | Auto | None = "auto",
     sink_tokens: int = defaults.SINKS,
     short_convolution: int = 0,
@@ -123,7 +125,7 @@ def convert(
     ("bundled"), or a loaded model (with its ``tokenizer``).
     ``max_length``: the most tokens, special ones included; positions past the source's are made by ``positions``,
     "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
-    on each side), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens seen exactly), ``short_convolution`` and
+    on each side), ``selected_slots``, ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens seen exactly), ``short_convolution`` and
     ``projection_init`` are LinformerConfig's. "auto": about 256 slots; a window of 64 (128 for MPNet) where the
     projection allows one; a budget of the source's own length.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
@@ -154,6 +156,7 @@ def convert(
         "projection_init": projection_init,
         "projected_length": projected_length,
         "attention_window": attention_window,
+        "selected_slots": selected_slots,
         "memory_budget": memory_budget,
         "sink_tokens": sink_tokens,
         "short_convolution": short_convolution,

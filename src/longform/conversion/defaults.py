@@ -8,6 +8,7 @@ MAX_LENGTH = 4096  # tokens
 PROJECTION = "mean"
 SHARING = "headwise"
 WINDOW = 64  # tokens seen exactly on each side, where the projection allows a window
+SELECTED = 0  # slots that are seen token by token
 SLOTS = 256  # at most; fixed, so that time and memory stay linear in the length
 POSITIONS = "tile"
 SINKS = 1  # the first token, to which trained encoders send much of their attention

@@ -128,7 +128,8 @@ class ConversionReport:
         slots = f"projection {given['projection']}, projected_length {given['projected_length']}"
         if given["attention_window"] is None:
             return f"{slots}, sharing {given['projection_sharing']}"
-        return f"{given['attention_window']} tokens on each side, {slots}, memory_budget {given['memory_budget']}"
+        exact = f"{given['attention_window']} tokens on each side, selected_slots {given['selected_slots']}"
+        return f"{exact}, {slots}, memory_budget {given['memory_budget']}"
 
 
 def exact_tokens(options: Mapping[str, Any]) -> int:

@@ -45,10 +45,10 @@ def sequence_parallel(model: Model, group: ProcessGroup | None = None) -> Model:
     A layer sends its memory of k slots and one block of a window to either side, whatever the length. Parameters keep
     their names. Gradients pass through the messages; a loss is the caller's.
 
-    Raises ConfigurationError for another model, and for one of rotary positions, local layers or keys that heads share;
-    where torch.distributed was not initialised, for more processes than the longest text has blocks, and for a window
-    across everything. The model then raises InputError where processes are given different texts, and for attention
-    weights.
+    Raises ConfigurationError for another model, and for one of rotary positions, local layers, selected slots or keys
+    that heads share; where torch.distributed was not initialised, for more processes than the longest text has blocks,
+    and for a window across everything. The model then raises InputError where processes are given different texts, and
+    for attention weights.
     """
     if not isinstance(model, SERVED):
         raise ConfigurationError(
@@ -81,6 +81,7 @@ def _check_layers(model: LinformerPreTrainedModel) -> None:
         "layer_types": "sliding_attention" in (config.layer_types or ()),
         "num_key_value_heads": shared,
         "causal": config.causal,
+        "selected_slots": config.selected_slots > 0,
     }
     reasons = ", ".join(name for name, holds in found.items() if holds)
     if reasons:

@@ -69,7 +69,8 @@ class LinformerAttention(SelfAttention):
     runs of tokens.
     ``projection``: how keys and values are shortened, a name ("linear", the paper's, "weighted_mean", "mean", ...) or a
     Projection with its options. ``attention_window``: None for the paper's attention, or tokens seen exactly on each
-    side, in blocks of that size, beside the slots of the rest. ``short_convolution``: taps, an odd number, of a
+    side, in blocks of that size, beside the slots of the rest; of these the ``selected_slots`` that a block looks at
+    most are seen token by token, see functional/window/selection.py. ``short_convolution``: taps, an odd number, of a
     convolution over neighbouring tokens that is added to the input, see ShortConvolution; 0 for none. ``dropout`` on
     attention weights; ``bias`` in the four projections of features. ``num_key_value_heads``: heads of keys and values,
     each for as many heads of queries; None for h of them. ``context_size``: features of a ``context`` that is attended
@@ -97,6 +98,7 @@ class LinformerAttention(SelfAttention):
         tokens_per_slot: int | None = None,
         projection: str | Projection = "linear",
         attention_window: int | tuple[int, ...] | None = None,
+        selected_slots: int = 0,
         short_convolution: int = 0,
         dropout: float = 0.0,
         bias: bool = True,
@@ -133,7 +135,9 @@ class LinformerAttention(SelfAttention):
             head_slots=lengths,
             options=options,
             attention_window=window,
+            selected_slots=selected_slots,
             short_convolution=short_convolution,
+            causal=causal,
         )
         if causal:
             check_causal(options.kind, window, sizes)
@@ -149,6 +153,7 @@ class LinformerAttention(SelfAttention):
         self.sinks = options.sink_tokens if options.kind in POOLED else 0
         self.window, self.memory_budget, self.dropout = window, options.memory_budget, dropout
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
+        self.selected_slots = selected_slots
         # Blocks of w with both neighbours reach across the whole text: full attention, and no memory to own.
         self.covers_all = _reaches(window, sizes.tokens) and not causal and tile is None
         self._all_heads = list(range(num_heads))
@@ -405,7 +410,7 @@ class LinformerAttention(SelfAttention):
         key, value = self.keys_and_values(hidden, mask, shared.rotation)
         options = {
             "mask": mask, "window": self.window, "memory_budget": self.memory_budget, "sinks": self.sinks,
-            "dropout": dropout, "causal": self.causal, "neighbours": neighbours,
+            "dropout": dropout, "causal": self.causal, "neighbours": neighbours, "selected": self.selected_slots,
         }  # fmt: skip
         if len(groups) == 1:
             biases = self.memory_bias, shared.distance_bias

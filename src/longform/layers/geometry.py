@@ -115,7 +115,9 @@ def check_attention(
     head_slots: tuple[int, ...],
     options: Projection,
     attention_window: int | None,
+    selected_slots: int = 0,
     short_convolution: int = 0,
+    causal: bool = False,
     model_slots: tuple[int, ...] = (),
 ) -> None:
     """Check the options of one attention layer; ``head_slots`` is k of each head, ``model_slots`` of those of all.
@@ -146,6 +148,7 @@ def check_attention(
             f"of each; use {' or '.join(map(str, dict.fromkeys(near)))}, or 0 for none"
         )
     _check_window(attention_window, options.memory_budget, projection, model_slots or head_slots, max_length)
+    _check_selection(selected_slots, attention_window, projection, causal=causal)
 
 
 MODEL_WORDS = {
@@ -312,6 +315,17 @@ def _check_window(
             f"does not give; use projection in {POOLED}, or attention_window=None"
         )
     _check_blocks(window, head_slots, max_length)
+
+
+def _check_selection(selected: Any, window: int | None, projection: str, *, causal: bool) -> None:
+    whole = isinstance(selected, int) and not isinstance(selected, bool) and selected >= 0
+    if not whole or (selected and (window is None or projection not in POOLED or causal)):
+        raise ConfigurationError(
+            f"selected_slots={selected!r} must be a whole number from 0 on; above 0 it needs attention_window (here "
+            f"{window}), whose blocks select, slots that cover a run of tokens each (projection in {POOLED}, here "
+            f"{projection!r}) and causal=False (here {causal}), since the queries of a block select together; give "
+            "these, or selected_slots=0"
+        )
 
 
 def _check_blocks(window: int, head_slots: tuple[int, ...], max_length: int) -> None:

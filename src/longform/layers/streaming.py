@@ -144,7 +144,7 @@ def _windowed(
     """The output for hidden (B, n, D), plus ``residual``; ``lengths``: tokens of text in each document."""
     blank = attention.output(hidden.new_zeros(1, 1, attention.num_heads * attention.head_dim))
     options = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
-    options["distance_bias"] = shared.distance_bias
+    options |= {"distance_bias": shared.distance_bias, "selected": attention.selected_slots}
     for b, n in enumerate(lengths):
         document, far = slice(b, b + 1), far_slots(memory, b, n, **options)
         turned = None if shared.rotation is None else shared.rotation.of(b)
@@ -164,24 +164,31 @@ def queries_at_a_time(window: int) -> int:
 def _contexts(
     attention: LinformerAttention, hidden: Tensor, far: FarSlots, rotation: Rotation | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """One document, hidden (1, n, D), cut up: which tokens, and their context (c, h, d)."""
-    length, window = hidden.shape[1], attention.window
+    """One document, hidden (1, n, D), cut up: which tokens, and their context (c, h, d).
+
+    Keys and values are formed as far as the queries reach, with selection all at once.
+    """
+    length, window, whole = hidden.shape[1], attention.window, attention.selected_slots > 0
     assert window is not None
     rows = queries_at_a_time(window)
     keys, values = (x[0] for x in attention.keys_and_values(hidden[:, :0], None))
     attend: DocumentAttention | None = None
     formed = 0  # there are keys and values of the tokens before this one
     for start in range(0, length, rows):
-        stop, first = min(start + rows, length), max(0, start - window)
-        reach = min(stop + window, length)
+        stop, first = min(start + rows, length), 0 if whole else max(0, start - window)
+        reach = length if whole else min(stop + window, length)
         kept, own, new = formed - first, slice(start, stop), slice(formed, reach)
         turned, turned_new = (None if rotation is None else rotation.at(tokens) for tokens in (own, new))
-        added = attention.keys_and_values(hidden[:, new], None, turned_new)
-        keys, values = (torch.cat([old[len(old) - kept :], x[0]]) for old, x in zip((keys, values), added, strict=True))
+        keys, values = (old[len(old) - kept :] for old in (keys, values))
+        if formed < reach:
+            added = attention.keys_and_values(hidden[:, new], None, turned_new)
+            keys, values = (
+                torch.cat([old, x[0]]) if kept else x[0] for old, x in zip((keys, values), added, strict=True)
+            )
         formed = reach
         query = attention.queries(hidden[:, own], turned)[0]
         by_head = [x.transpose(0, 1) for x in (query, keys, values)]
         attend = attend or document_attention(*by_head, far.distance_bias)(far)
         context = query.new_empty(stop - start, attention.num_heads, by_head[0].shape[2])
-        attend(DocumentPart(*by_head, length, window, start), context)
+        attend(DocumentPart(*by_head, length, window, start, whole), context)
         yield own, context

@@ -72,6 +72,7 @@ class LinformerConfig(PreTrainedConfig):
     ``projection_init``: how E and F begin: "block_mean", means of runs of tokens, or "normal", N(0, 1/k).
     ``freeze_projection``: E and F are not trained.
     ``attention_window``: tokens seen exactly on each side, or None for the paper's attention.
+    ``selected_slots``: slots beyond the window that each block of queries sees token by token; 0 for none.
     ``memory_budget``: how many tokens all slots together stand for at most beside a window; None for no limit.
     ``sink_tokens``: leading tokens that every query sees exactly, beside the slots (rows of E for a dense projection).
     ``short_convolution``: taps of a convolution over neighbouring tokens in front of attention (an odd number, zero
@@ -144,6 +145,7 @@ class LinformerConfig(PreTrainedConfig):
     projection_init: str = "block_mean"
     freeze_projection: bool = False
     attention_window: int | None = None
+    selected_slots: int = 0
     memory_budget: float | int | None = None
     sink_tokens: int = 0
     short_convolution: int = 0
@@ -205,7 +207,9 @@ class LinformerConfig(PreTrainedConfig):
                 head_slots=head_slots,
                 options=self.projection_options(),
                 attention_window=self.attention_window,
+                selected_slots=self.selected_slots,
                 short_convolution=self.short_convolution,
+                causal=self.causal,
                 model_slots=tuple(slots for layer in every for slots in layer),
             )
             if self.causal:

@@ -61,6 +61,7 @@ def make_attention(
         projected_length=head_slots,
         projection=config.projection_options(),
         attention_window=config.attention_window,
+        selected_slots=config.selected_slots,
         short_convolution=config.short_convolution,
         causal=config.causal,
         **shared,

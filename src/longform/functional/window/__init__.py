@@ -86,7 +86,9 @@ def _attended(call: WindowCall, of_blocks: tuple[Tensor, Tensor]) -> Tensor:
 WINDOW = dispatch.operation(
     "window",
     Kernel(
-        "single_tokens", single_tokens.attend, (*INFERENCE, NO_DISTANCES, SLOTS_ARE_TOKENS, SHORT_TEXT, RIGHT_PADDED)
+        "single_tokens",
+        single_tokens.attend,
+        (*INFERENCE, NO_DISTANCES, SLOTS_ARE_TOKENS, SHORT_TEXT, RIGHT_PADDED, single_tokens.NOTHING_TO_SELECT),
     ),
     Kernel("documents", _by_documents, (*INFERENCE, RIGHT_PADDED)),
     Kernel("triton", triton_kernel.attend, triton_kernel.NEEDS),
@@ -165,7 +167,9 @@ def weighted_window(
 def _weighted(call: WindowCall) -> Weighted:
     of_blocks, selection = _block_weights(call), call.selection
     if selection is not None:
-        weights = formula.weights_of_queries(by_slot(of_blocks, selection, call.memory.slots, call.sinks), call.query.shape[2])
+        weights = formula.weights_of_queries(
+            by_slot(of_blocks, selection, call.memory.slots, call.sinks), call.query.shape[2]
+        )
         return weights, lambda rows: _attended(call, of_blocks)
     weights = formula.weights_of_queries(of_blocks, call.query.shape[2])
     seen = 3 if call.neighbours is None else call.neighbours.shape[1]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from longform.functional.attention import slot_attention
+from longform.functional.dispatch import Condition
 from longform.functional.window.call import WindowCall
 from longform.functional.window.document import FarSlots, blank_padding, far_shares, together
 
@@ -31,6 +32,15 @@ def _attend(call: WindowCall, texts: slice, length: int) -> Tensor:
     bias = token_bias(call, length)
     some = (x[texts, :, :length] for x in call.tensors)
     return slot_attention(*some, bias=None if bias is None else bias[None], block=call.window)[0]
+
+
+def _nothing_to_select(call: WindowCall) -> bool:
+    return not call.selected or token_bias(call, call.query.shape[2]) is None
+
+
+NOTHING_TO_SELECT = Condition(
+    "no selected slots, or slots that weigh what tokens do", _nothing_to_select, of_values=True
+)
 
 
 def token_bias(call: WindowCall, length: int) -> Tensor | None:

@@ -23,7 +23,9 @@ def full_attention_twin(model: Mapping[str, Any]) -> dict[str, Any]:
     The layers then are full attention, and own no projection.
     """
     length = model.get("max_position_embeddings", 512)
-    dropped = ("projection", "projection_sharing", "projection_init", "freeze_projection", "memory_budget")
+    dropped = {
+        "projection", "projection_sharing", "projection_init", "freeze_projection", "memory_budget", "selected_slots",
+    }  # fmt: skip
     kept = {name: value for name, value in model.items() if name not in dropped}
     return {**kept, "projection": "mean", "projected_length": length, "attention_window": length}
 
