@@ -125,8 +125,8 @@ def convert(
     ("bundled"), or a loaded model (with its ``tokenizer``).
     ``max_length``: the most tokens, special ones included; positions past the source's are made by ``positions``,
     "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
-    on each side), ``selected_slots``, ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens seen exactly), ``short_convolution`` and
-    ``projection_init`` are LinformerConfig's. "auto": about 256 slots; a window of 64 (128 for MPNet) where the
+    on each side), ``selected_slots`` (seen token by token), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens
+    seen exactly), ``short_convolution`` and ``projection_init`` are LinformerConfig's. "auto": about 256 slots; a window of 64 (128 for MPNet) where the
     projection allows one; a budget of the source's own length.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with

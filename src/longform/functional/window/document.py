@@ -25,7 +25,7 @@ class DocumentPart(NamedTuple):
     """Some queries of a document and the keys that they reach; blocks and positions are those of the document.
 
     ``query`` (h, c, d): from token ``start``, a block's first, on. ``key``, ``value`` (h, m, d): from the block before
-    the queries to the end of the block after, as far as there are such blocks; with ``whole`` those of all tokens, which
+    the queries to the end of the block after, as far as there are such blocks; with ``whole`` those of all tokens, as
     selection asks for. ``length``: the document's tokens; ``window``: those of a block.
     """
 
@@ -64,8 +64,8 @@ class FarSlots(NamedTuple):
     """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) real, ``size`` tokens a slot.
 
     ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them, and so does
-    ``distance_bias`` (h, 2 r + 1) or None, which the neighbours of a query have too. ``selected`` of them are seen token
-    by token, see selection.py.
+    ``distance_bias`` (h, 2 r + 1) or None, which the neighbours of a query have too. ``selected`` of them are seen
+    token by token, see selection.py.
     """
 
     key: Tensor

@@ -1,9 +1,9 @@
 """The window and the memory as two fused CPU attention calls, merged by their log-sum-exp; forward and backward.
 
-Near: every block of w queries against its 3 w neighbours, read as overlapping views, so no key is copied unless tokens
-of selected slots stand beside them. Far: the same blocks against all slots. With l the log-sum-exp of each part, out = (exp(l_near) o_near + exp(l_far) o_far) /
-exp(l), exp(l) = exp(l_near) + exp(l_far). The backward kernels, given the merged output and l, return each part's
-share of the gradient of the joint softmax.
+Near: every block of w queries against its 3 w neighbours, read as overlapping views, so no key is copied, unless the
+tokens of selected slots stand beside them. Far: the same blocks against all slots. With l the log-sum-exp of each
+part, out = (exp(l_near) o_near + exp(l_far) o_far) / exp(l), exp(l) = exp(l_near) + exp(l_far). The backward kernels,
+given the merged output and l, return each part's share of the gradient of the joint softmax.
 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks, t tokens of selected slots, g = 1 or h.
 """

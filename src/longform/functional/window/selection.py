@@ -16,9 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.positions.distances import beyond
-from longform.functional.slots import Slots
-from longform.functional.window.formula import HIDDEN, Blocks, FarParts, block_positions, gather
+from longform.functional.slots import Slots, runs_of
+from longform.functional.window.formula import HIDDEN, Blocks, FarParts
 
 
 class Selected(NamedTuple):
@@ -36,13 +35,12 @@ def block_sums(query: Tensor, mask: Tensor | None, window: int) -> Tensor:
 
     ``mask`` bool (B, n), or None. In place of the mean, which is larger or smaller for all slots alike.
     """
-    positions = block_positions(query.shape[2], window, query.device)
-    text = (positions < query.shape[2])[None]
+    tokens = query.transpose(1, 2)
     if mask is not None:
-        text = text & gather(mask[..., None], positions)[..., 0]
-    queries = gather(query, positions)
-    wide = queries if queries.dtype == torch.float64 else queries.float()
-    return torch.where(text[:, None, ..., None], wide, 0.0).sum(dim=3)
+        tokens = torch.where(mask[..., None, None], tokens, 0.0)
+    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    sums = runs_of(tokens.flatten(2), window, 0.0).sum(dim=2, dtype=wide)
+    return sums.unflatten(2, tokens.shape[2:]).transpose(1, 2)
 
 
 def largest(scores: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -96,7 +94,7 @@ def opened(blocks: Blocks, selected: Selected) -> Blocks:
 
 
 def selected_distances(bias: Tensor, tokens: Tensor, window: int, first: int = 0) -> Tensor:
-    """Addends by the ``bias`` by distance (h, 2 r + 1) for selected ``tokens`` (B, h, b, t), all beyond r: their shape.
+    """Addends by the ``bias`` by distance (h, 2 r + 1) for selected ``tokens`` (B, h, b, t), all beyond r: likewise.
 
     ``first``: the first of the b blocks.
     """
