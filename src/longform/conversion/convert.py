@@ -126,8 +126,8 @@ def convert(
     ``max_length``: the most tokens, special ones included; positions past the source's are made by ``positions``,
     "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
     on each side), ``selected_slots`` (seen token by token), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens
-    seen exactly), ``short_convolution`` and ``projection_init`` are LinformerConfig's. "auto": about 256 slots; a window of 64 (128 for MPNet) where the
-    projection allows one; a budget of the source's own length.
+    seen exactly), ``short_convolution`` and ``projection_init`` are LinformerConfig's. "auto": about 256 slots; where
+    the projection allows a window one of 64 (128 for MPNet); a budget of the source's own length.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
     as many labels, and not with another ``classifier_pooling`` than "cls"), else it is new.

@@ -165,12 +165,10 @@ def weighted_window(
 
 
 def _weighted(call: WindowCall) -> Weighted:
-    of_blocks, selection = _block_weights(call), call.selection
-    if selection is not None:
-        weights = formula.weights_of_queries(
-            by_slot(of_blocks, selection, call.memory.slots, call.sinks), call.query.shape[2]
-        )
-        return weights, lambda rows: _attended(call, of_blocks)
-    weights = formula.weights_of_queries(of_blocks, call.query.shape[2])
+    of_blocks, length = _block_weights(call), call.query.shape[2]
+    if call.selected:
+        of_slots = by_slot(of_blocks, call.selection, call.memory.slots, call.sinks)
+        return formula.weights_of_queries(of_slots, length), lambda rows: _attended(call, of_blocks)
+    weights = formula.weights_of_queries(of_blocks, length)
     seen = 3 if call.neighbours is None else call.neighbours.shape[1]
     return weights, lambda rows: _attended(call, formula.weights_of_blocks(rows, call.window, seen))

@@ -97,13 +97,11 @@ class WindowCall(Call):
     def blocks(self) -> formula.Blocks:
         """Tokens and slots that each block sees, with biases."""
         found = once_a_pass(formula.blocks_of, self.mask, self.memory.slots, self.neighbours, **self._given)
-        return found if self.selection is None else opened(found, self.selection)
+        return opened(found, self.selection) if self.selected else found
 
     @once
-    def selection(self) -> Selected | None:
-        """The choice of each block; None without selection."""
-        if not self.selected:
-            return None
+    def selection(self) -> Selected:
+        """The choice of each block, where there is selection."""
         memory = self.memory
         assert memory.slots is not None
         return select(
@@ -127,7 +125,7 @@ class WindowCall(Call):
             first=self.first_block or 0,
         )  # fmt: skip
         near = formula.near_distances(bias, self.window)[None, :, None]
-        if self.selection is not None:
+        if self.selected:
             more = selected_distances(bias, self.selection.tokens, self.window)[..., None, :]
             shape = *more.shape[:3], self.window, -1
             near = torch.cat([near.expand(shape), more.expand(shape)], dim=-1)

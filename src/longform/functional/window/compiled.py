@@ -41,7 +41,8 @@ class CompiledDocument(DocumentAttention):
 
     def __call__(self, part: DocumentPart, out: Tensor) -> None:
         """Write the context of the part's queries into ``out`` (c, h, d)."""
-        far, blocks, selected = self.far, part.blocks(), self.select(part)
+        far, blocks = self.far, part.blocks()
+        selected = self.select(part) if far.selected else None
         if selected is None:
             logits = self.logits(part, blocks.start, blocks.stop).float()[None].expand(part.query.shape[0], -1, -1)
         else:

@@ -101,14 +101,10 @@ class DocumentAttention(ABC):
                 self._logits = far_logits(far, far_shares(far, blocks, part.window), 0, blocks, part.window)
         return self._logits[first:end]
 
-    def select(self, part: DocumentPart) -> Selected | None:
-        """The choice of each block of the part's queries, of one document; None without selection."""
-        far = self.far
-        if not far.selected:
-            return None
-        # Of so many tokens as slots have: those at the end may be empty.
+    def select(self, part: DocumentPart) -> Selected:
+        """The choice of each block of the part's queries, of one document."""
+        far, blocks = self.far, part.blocks()
         slots = Slots(far.count[None], torch.tensor([far.size]), far.size, far.size)
-        blocks = part.blocks()
         parts = far_parts(
             slots, length=part.query.shape[1], window=part.window, dtype=far.count.dtype, sinks=far.sinks,
             first=blocks.start,

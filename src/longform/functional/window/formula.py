@@ -94,7 +94,7 @@ class Blocks(NamedTuple):
 
     def exact(self, x: Tensor) -> Tensor:
         """Keys or values (B, h, n, d) of the tokens that each block sees exactly: (B, h, b, m + t, d)."""
-        near = gather(x, self.around)
+        near = x[..., self.around.clamp(0, x.shape[2] - 1), :]  # see ``gather``
         return near if self.tokens is None else torch.cat([near, gather_by_head(x, self.tokens)], dim=3)
 
 

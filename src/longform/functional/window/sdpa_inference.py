@@ -45,7 +45,7 @@ class SdpaDocument(DocumentAttention):
         several = max(1, min(CHUNK, BIAS_SIZE // (rows_of_bias * far.count.shape[0]))) if last > 2 else 1
         if far.distance_bias is not None and self._near_bias is None:
             self._near_bias = near_distances(far.distance_bias, part.window)
-        selected = self.select(part) if last > 1 else None
+        selected = self.select(part) if far.selected and last > 1 else None
         for first in range(blocks.start, blocks.stop, several):
             end = min(first + several, blocks.stop)
             rows = part.queries(first, end)
@@ -53,39 +53,39 @@ class SdpaDocument(DocumentAttention):
             if end - 1 < 2 and first > last - 2:  # these blocks reach from end to end
                 continue
             if selected is None:
-                found, far_lse = self._in_all_slots(part, first, end)
+                logits = self.logits(part, first, end)[None]
+                if far.distance_bias is not None:
+                    logits = self._with_distances(logits, part, first)
+                bias = far_rows(logits, part.window, rows.stop - rows.start)
+                found, far_lse = _attention(part.query[None, :, rows], far.key[None], far.value[None], attn_mask=bias)
+                found, far_lse = found[0].transpose(0, 1), far_lse[0].transpose(0, 1)
             else:
                 some = slice(first - blocks.start, end - blocks.start)
                 found, token_lse = self._in_tokens(part, selected.tokens[0, :, some], selected.seen[0, :, some], first)
-                _merge(out[rows], lse, found, token_lse)
+                share = torch.sigmoid(token_lse - lse).to(out.dtype)[..., None]
+                torch.lerp(out[rows], found, share, out=out[rows])
                 lse = torch.logaddexp(lse, token_lse)
                 found, far_lse = self._in_slots_left(part, selected.far[0, :, some], first)
             if far.bias is not None:
                 far_lse = far_lse + far.bias
-            _merge(out[rows], lse, found, far_lse)
+            share = torch.sigmoid(far_lse - lse).to(out.dtype)[..., None]
+            torch.lerp(out[rows], found, share, out=out[rows])
 
-    def _far_logits(self, logits: Tensor, part: DocumentPart, first: int) -> Tensor:
-        """``logits`` (g, c, S) of slots for the blocks from ``first`` on, with the bias by distance."""
-        if self.far.distance_bias is None:
-            return logits
+    def _with_distances(self, logits: Tensor, part: DocumentPart, first: int) -> Tensor:
+        """``logits`` (g, c, S) of slots for the blocks from ``first`` on, and the bias by distance: (h, c, S)."""
+        assert self.far.distance_bias is not None
         blocks = torch.arange(first, first + logits.shape[1])[:, None]
         return logits + beyond(self.far.distance_bias, slot_blocks(self.far, part.window) < blocks)
 
-    def _in_all_slots(self, part: DocumentPart, first: int, end: int) -> tuple[Tensor, Tensor]:
-        """Blocks ``first`` to ``end`` in the slots: the context (c w, h, d) and log-sum-exp (c w, h)."""
-        far, rows = self.far, part.queries(first, end)
-        logits = self._far_logits(self.logits(part, first, end)[None], part, first)
-        bias = far_rows(logits, part.window, rows.stop - rows.start)
-        found, lse = _attention(part.query[None, :, rows], far.key[None], far.value[None], attn_mask=bias)
-        return found[0].transpose(0, 1), lse[0].transpose(0, 1)
-
     def _in_slots_left(self, part: DocumentPart, logits: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """Blocks from ``first`` on in the slots, with ``logits`` (h, c, S) of each block; as above."""
+        """Blocks from ``first`` on in the slots, with ``logits`` (h, c, S) of each block; see _in_keys_of_blocks."""
         of_blocks = (x.expand(logits.shape[1], -1, -1, -1) for x in (self.far.key, self.far.value))
-        return _in_keys_of_blocks(part, first, *of_blocks, self._far_logits(logits, part, first))
+        if self.far.distance_bias is not None:
+            logits = self._with_distances(logits, part, first)
+        return _in_keys_of_blocks(part, first, *of_blocks, logits)
 
     def _in_tokens(self, part: DocumentPart, tokens: Tensor, seen: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """Blocks from ``first`` on in the selected ``tokens``, of which they see ``seen``, (h, c, t) each; as above."""
+        """Blocks from ``first`` on in selected ``tokens``, where ``seen``, (h, c, t) each; see _in_keys_of_blocks."""
         heads, distances = part.key.shape[0], self.far.distance_bias
         bias = torch.zeros(seen.shape, dtype=self.far.count.dtype).masked_fill(~seen, HIDDEN)
         if distances is not None:
@@ -97,11 +97,6 @@ class SdpaDocument(DocumentAttention):
             for x in (part.key, part.value)
         )
         return _in_keys_of_blocks(part, first, *rows, bias)
-
-
-def _merge(out: Tensor, lse: Tensor, found: Tensor, more: Tensor) -> None:
-    """Mix ``found`` (c w, h, d) into ``out`` by the shares of their log-sum-exps ``more`` and ``lse`` (c w, h)."""
-    torch.lerp(out, found, torch.sigmoid(more - lse).to(out.dtype)[..., None], out=out)
 
 
 def _in_keys_of_blocks(

@@ -37,9 +37,15 @@ def _blocks(x: Tensor, window: int) -> Tensor:
     return x.unflatten(1, (-1, window)).transpose(0, 1)
 
 
-def _overlapping(x: Tensor, window: int) -> Tensor:
-    """One document x (h, n + 2 w, d) -> (b, h, 3 w, d), a view."""
-    return x.unfold(1, 3 * window, window).permute(1, 0, 3, 2)
+def _exact(x: Tensor, window: int, tokens: Tensor | None) -> Tensor:
+    """Keys or values that each block sees exactly, of one document x (h, n + 2 w, d) with a block in front: (b, h, 3 w,
+    d), a view, or (b, h, 3 w + t, d) with those of ``tokens`` long (h, b, t) beside them.
+    """
+    near = x.unfold(1, 3 * window, window).permute(1, 0, 3, 2)
+    if tokens is None:
+        return near
+    index = (tokens.flatten(1) + window)[..., None].expand(-1, -1, x.shape[2])
+    return torch.cat([near, x.gather(1, index).unflatten(1, tokens.shape[1:]).transpose(0, 1)], dim=2)
 
 
 def _fold(x: Tensor, window: int) -> Tensor:
@@ -52,41 +58,20 @@ def _fold(x: Tensor, window: int) -> Tensor:
     return total.transpose(0, 1).reshape(heads, blocks * window, dim)
 
 
-def _exact(x: Tensor, window: int, places: Tensor | None) -> Tensor:
-    """Keys or values of one document, x (h, n + 2 w, d), that each block sees exactly: (b, h, 3 w, d), a view, or
-    (b, h, 3 w + t, d) with the rows at ``places`` (h, b t).
-    """
-    near = _overlapping(x, window)
-    if places is None:
-        return near
-    chosen = x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
-    return torch.cat([near, chosen.unflatten(1, (len(near), -1)).transpose(0, 1)], dim=2)
-
-
-def _places(tokens: Tensor | None, window: int) -> Tensor | None:
-    """``tokens`` long (h, b, t) of a document as rows of what has a block in front: (h, b t)."""
-    return None if tokens is None else tokens.flatten(1) + window
-
-
-def _of_tokens(x: Tensor, window: int, places: Tensor | None) -> Tensor:
+def _of_tokens(x: Tensor, window: int, tokens: Tensor | None) -> Tensor:
     """Sum of the gradients x (b, h, 3 w + t, d) of ``_exact`` for each token of the document: (h, b w, d)."""
     total = _fold(x[:, :, : 3 * window], window)
-    if places is None:
+    if tokens is None:
         return total
-    of_places = x[:, :, 3 * window :].transpose(0, 1).flatten(1, 2)
-    return total.scatter_add_(1, (places - window)[..., None].expand_as(of_places), of_places)
-
-
-def _spread(bias: Tensor, window: int) -> Tensor:
-    """``bias`` (g, b, keys) of blocks as that of their queries: (b, g, w, keys), a view."""
-    return bias.transpose(0, 1)[:, :, None].expand(-1, -1, window, -1)
+    more = x[:, :, 3 * window :].transpose(0, 1).flatten(1, 2)
+    return total.scatter_add_(1, tokens.flatten(1)[..., None].expand_as(more), more)
 
 
 def _part(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Attention of blocks and its log-sum-exp; ``bias`` (g, b, keys). Where a block sees nothing the latter is -inf."""
-    out, lse = _forward(query, key, value, attn_mask=_spread(bias, query.shape[2]))
-    blind = (bias == -torch.inf).all(dim=-1).transpose(0, 1)
-    return out, lse.masked_fill(blind[..., None], -torch.inf)
+    spread = bias.transpose(0, 1)[:, :, None]
+    out, lse = _forward(query, key, value, attn_mask=spread.expand(-1, -1, query.shape[2], -1))
+    return out, lse.masked_fill((spread == -torch.inf).all(dim=-1), -torch.inf)
 
 
 def _document(
@@ -102,8 +87,8 @@ def _document(
     window: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """One document: out (b, h, w, d), joint log-sum-exp, the memory's share and its own output."""
-    blocks, places = _blocks(query, window), _places(tokens, window)
-    near_out, near_lse = _part(blocks, _exact(key, window, places), _exact(value, window, places), near)
+    blocks = _blocks(query, window)
+    near_out, near_lse = _part(blocks, _exact(key, window, tokens), _exact(value, window, tokens), near)
     spread = (blocks.shape[0], -1, -1, -1)
     far_out, far_lse = _part(blocks, memory_key.expand(spread), memory_value.expand(spread), far)
     lse, share = _merge(near_lse, far_lse + head_bias[:, None])
@@ -139,7 +124,8 @@ class BlockwiseAttention(torch.autograd.Function):
     ) -> Tensor:
         """Returns out (B, h, n, d)."""
         given = query, key, value, memory_key, memory_value, near, far
-        documents = zip(*_padded(*given, window), _each(tokens, len(query)), strict=True)
+        of_tokens = [None] * len(query) if tokens is None else tokens
+        documents = zip(*_padded(*given, window), of_tokens, strict=True)
         parts = [_document(*document, head_bias, window) for document in documents]
         out, lse, share, far_out = (torch.stack(x) if len(parts) > 1 else x[0][None] for x in zip(*parts, strict=True))
         ctx.options = (window,)
@@ -152,17 +138,12 @@ class BlockwiseAttention(torch.autograd.Function):
         """Gradients of query, key, value, memory_key, memory_value and head_bias."""
         (window,), length = ctx.options, gradient.shape[2]
         *given, head_bias, tokens, out, lse, share, far_out = ctx.saved_tensors
-        of_tokens = _each(tokens, len(gradient))
+        of_tokens = [None] * len(gradient) if tokens is None else tokens
         of_batch = _whole(gradient, window), *_padded(*given, window), of_tokens, out, lse, share, far_out
         parts = [_document_backward(*document, head_bias, window) for document in zip(*of_batch, strict=True)]
         *near, memory_key, memory_value, d_bias = (torch.stack(x) for x in zip(*parts, strict=True))
         grads = *(x[:, :, :length] for x in near), memory_key, memory_value
         return *(x.to(gradient.dtype) for x in grads), None, None, d_bias.sum(dim=0), None, None
-
-
-def _each(tokens: Tensor | None, documents: int) -> Any:
-    """``tokens`` (B, h, b, t) of each document, or None for each."""
-    return [None] * documents if tokens is None else tokens
 
 
 def _whole(x: Tensor, window: int) -> Tensor:
@@ -206,17 +187,16 @@ def _document_backward(
         for x in (gradient, query, key, value, memory_key, memory_value, out, far_out)
     )
     blocks, d_out = _blocks(query, window), _blocks(gradient, window).contiguous()
-    places = _places(tokens, window)
     dq, dk, dv = _backward(
-        d_out, blocks, _exact(key, window, places), _exact(value, window, places), out, lse, 0.0, False,
-        attn_mask=_spread(near, window),
+        d_out, blocks, _exact(key, window, tokens), _exact(value, window, tokens), out, lse, 0.0, False,
+        attn_mask=near.transpose(0, 1)[:, :, None].expand(-1, -1, window, -1),
     )  # fmt: skip
     far_lse = lse - head_bias[:, None]
     far_dq, far_dk, far_dv = _far_backward(d_out, blocks, memory_key, memory_value, out, far_lse, far)
     dq = dq.transpose(0, 1).flatten(1, 2) + far_dq
     d_share = d_out.to(share.dtype) * (far_out.to(share.dtype) - out.to(share.dtype))
     d_bias = (share * d_share.sum(dim=-1)).sum(dim=(0, 2))
-    d_key, d_value = (_of_tokens(x, window, places) for x in (dk, dv))
+    d_key, d_value = (_of_tokens(x, window, tokens) for x in (dk, dv))
     return dq, d_key, d_value, far_dk, far_dv, d_bias.to(head_bias.dtype)
 
 
