@@ -129,7 +129,8 @@ def _add_attention(made: Any) -> None:
         type=Lengths,
         default="auto",
         help=f"slots k: a number, a list per layer, lists per head, or a JSON or YAML file with one of these as its "
-        f"projected_length (longform spectrum writes such files); auto: about {defaults.SLOTS}",
+        f"projected_length (longform spectrum writes such files); auto: about {defaults.SLOTS}, fewer "
+        "for short texts with selection",
     )
     made.add_argument(
         "--sharing",
@@ -148,10 +149,10 @@ def _add_attention(made: Any) -> None:
     )
     made.add_argument(
         "--selected-slots",
-        type=int,
-        default=defaults.SELECTED,
+        type=int | Literal["auto"],
+        default="auto",
         help="selection: slots beyond the window that each block of tokens sees token by token, those that it looks at "
-        "most; 0: none",
+        f"most; 0: none; auto: up to {defaults.SELECTED} where there is a window",
     )
     made.add_argument(
         "--memory-budget",
@@ -226,7 +227,7 @@ def run(settings: Any) -> None:
     from longform.cli.beforehand import check_models, check_texts
     from longform.runs.settings import check_least
 
-    check_least(settings, max_length=3, num_labels=1, sink_tokens=0, selected_slots=0, short_convolution=0)
+    check_least(settings, max_length=3, num_labels=1, sink_tokens=0, short_convolution=0)
     check_models(settings.source)
     check_texts(*settings.idf)
     from longform.conversion.convert import convert

@@ -115,7 +115,7 @@ def read_adapter(folder: str | Path) -> Adapter:
         return Adapter(
             name=place.name,
             source=account["source"],
-            options=account["options"],
+            options={"selected_slots": 0, **account["options"]},  # older ones do not say so
             key=account["weights_key"],
             scale=config["lora_alpha"] / config["r"],
             products={name: (down, tensors[name + UP]) for name, down in downs.items()},

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -99,7 +100,7 @@ def convert(
     projection: str = defaults.PROJECTION,
     sharing: str = defaults.SHARING,
     attention_window: int | Auto | None = "auto",
-    selected_slots: int = defaults.SELECTED,
+    selected_slots: int | Auto = "auto",
     memory_budget: float | Auto | None = "auto",
     sink_tokens: int = defaults.SINKS,
     short_convolution: int = 0,
@@ -126,8 +127,9 @@ def convert(
     ``max_length``: the most tokens, special ones included; positions past the source's are made by ``positions``,
     "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
     on each side), ``selected_slots`` (seen token by token), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens
-    seen exactly), ``short_convolution`` and ``projection_init`` are LinformerConfig's. "auto": about 256 slots; where
-    the projection allows a window one of 64 (128 for MPNet); a budget of the source's own length.
+    seen exactly), ``short_convolution`` and ``projection_init`` are LinformerConfig's. "auto": where the
+    projection allows a window one of 64 (128 for MPNet), up to 10 selected slots, of 16 tokens or more, and a budget of
+    the source's own length; about 256 slots at most.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
     as many labels, and not with another ``classifier_pooling`` than "cls"), else it is new.
@@ -339,7 +341,12 @@ def _attention_options(
         options["attention_window"] = defaults.default_window(options["projection"], least=least)
     window = options["attention_window"]
     if options["projected_length"] == "auto":
-        options["projected_length"] = defaults.default_slots(max_length=max_length, window=window)
+        options["projected_length"] = defaults.default_slots(
+            max_length=max_length, window=window, selected=options["selected_slots"]
+        )
+    if options["selected_slots"] == "auto":
+        slots = int(np.ravel(options["projected_length"]).min())
+        options["selected_slots"] = defaults.default_selected(max_length=max_length, slots=slots, window=window)
     if options["memory_budget"] == "auto":
         options["memory_budget"] = None if window is None else known
     return options

@@ -21,7 +21,7 @@ AS_IT_IS = {  # what ``convert`` takes where nothing is said: the Longform's own
     "projection_sharing": defaults.SHARING,
     "projection_init": "block_mean",
     "attention_window": "auto",
-    "selected_slots": defaults.SELECTED,
+    "selected_slots": "auto",
     "memory_budget": "auto",
     "sink_tokens": defaults.SINKS,
     "short_convolution": 0,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from longform.errors import ConfigurationError
+from longform.functional.slots import base_slot_size, divisors
 from longform.runs import page as model_card
 from longform.runs.files import read_json
 from longform.runs.output import foreign, sole_output, some
@@ -119,7 +120,7 @@ class ConversionReport:
         if self.adapter is not None:
             own = f"The adapter `{self.adapter}`, which was trained for long texts, is part of the weights."
         else:
-            exact = 0 if self.family == "Longform" else exact_tokens(self.options)
+            exact = 0 if self.family == "Longform" else exact_tokens(self.options, self.max_length)
             own = f"Texts of up to {exact:,} tokens get the source's own hidden states. {healing}" if exact else healing
         return " ".join([own, *(f"{note[0].upper()}{note[1:]}." for note in self.notes if "vector" in note)])
 
@@ -132,18 +133,27 @@ class ConversionReport:
         return f"{exact}, {slots}, memory_budget {given['memory_budget']}"
 
 
-def exact_tokens(options: Mapping[str, Any]) -> int:
+def exact_tokens(options: Mapping[str, Any], max_length: int) -> int:
     """The longest text, in tokens, that a conversion with these ``options`` changes nothing for; 0: there is none.
 
-    A text that a window reaches across on either side is attended to in full. So is one without more tokens than there
-    are slots, where these are means or maxima: each is a token then, of full weight while the budget has room for all.
+    A text that a window reaches across on either side is attended to in full, and so is one whose other slots are all
+    selected. So is one without more tokens than there are slots, where these are means or maxima: each is a token then,
+    of full weight while the budget has room for all.
     """
-    window, budget = options["attention_window"], options["memory_budget"]
-    reached = 0 if window is None else 2 * window
-    if options["projection"] not in ("mean", "max"):
-        return reached
-    slots = np.ravel(options["projected_length"]).min()
-    return max(reached, int(min(slots, math.inf if budget is None else budget)))
+    window, budget, selected = (options[name] for name in ("attention_window", "memory_budget", "selected_slots"))
+    reached, slots = 0 if window is None else 2 * window, int(np.ravel(options["projected_length"]).min())
+    base = base_slot_size(max_length=max_length, slots=slots)
+    if options["projection"] in ("weighted_mean", "mean", "max"):
+        reached = max(reached, int(min(slots, math.inf if budget is None else budget)))
+        sizes = divisors(base)
+    else:
+        sizes = (base,)
+    while selected and reached < max_length:
+        size = next((size for size in sizes if size * slots > reached), base)
+        if -(-(reached + 1) // size) - 2 * window // size > selected:  # far slots of the first block
+            break
+        reached += 1
+    return reached
 
 
 def _by_reason(tensors: Iterable[tuple[str, str]]) -> list[str]:
