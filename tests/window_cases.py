@@ -1,7 +1,9 @@
 """Random heads, memory and masks for attention with a window, and their twin."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from reference.attention import (
     ReferenceSlots,
     reference_length,
     reference_over_batch,
+    reference_ranked_slots,
     reference_slot_size,
     reference_windowed_attention,
 )
@@ -54,12 +57,14 @@ def taking(path: str) -> Iterator[pytest.MonkeyPatch]:
 class Inputs:
     """Random heads and memory; what an empty slot holds is zeros, as the pools leave it.
 
-    ``reach`` r: distances -r to r have a bias each.
+    ``reach`` r: distances -r to r have a bias each. ``selected``: far slots that each block sees token by token.
     """
 
-    def __init__(self, case, seed: int, dtype: torch.dtype = torch.float64, sinks: int = 0, reach: int = 0):
+    def __init__(
+        self, case, seed: int, dtype: torch.dtype = torch.float64, sinks: int = 0, reach: int = 0, selected: int = 0
+    ):
         self.window, base, fixed, limit, self.text = case
-        self.sinks = min(sinks, self.text.length)
+        self.sinks, self.selected = min(sinks, self.text.length), selected
         sizes = (base,) if fixed else divisors(base)
         text, source = self.text, generator(seed)
         self.mask = text.checked
@@ -108,11 +113,23 @@ class Inputs:
             q, k, v = (list(x[b, i]) for x in self.heads)
             memory = [self.reference_slots(x, b, i) for x in self.memory]
             options = {"window": self.window, "memory_bias": self.bias[i].double(), "memory_budget": budget}
-            options["sinks"] = self.sinks
+            options |= {"sinks": self.sinks, "selected": self.selected}
             options["distance_bias"] = None if self.distance_bias is None else self.distance_bias[i]
             return reference_windowed_attention(q, k, v, self.text.valid[b].tolist(), *memory, **options)
 
         return reference_over_batch(one, self.text.batch, HEADS)
+
+    def margin(self) -> float:
+        """The smallest difference that decides which slots are selected; infinite where all or none are."""
+        found = [math.inf]
+        for b, i in product(range(self.text.batch), range(HEADS)):
+            keys, valid = self.reference_slots(self.memory[0], b, i), self.text.valid[b].tolist()
+            for block in range(-(-self.text.length // self.window)):
+                where = {"block": block, "window": self.window, "sinks": self.sinks}
+                ranked = reference_ranked_slots(list(self.heads[0][b, i]), valid, keys, **where)
+                if 0 < self.selected < len(ranked):
+                    found.append(ranked[self.selected - 1][0] - ranked[self.selected][0])
+        return min(found)
 
     @property
     def defined(self):

@@ -229,6 +229,33 @@ def reference_far_slots(slots: ReferenceSlots, *, block: int, window: int) -> li
     ]
 
 
+def reference_ranked_slots(
+    query: Sequence[Tensor],
+    valid: Sequence[bool],
+    memory_key: ReferenceSlots,
+    *,
+    block: int,
+    window: int,
+    sinks: int = 0,
+) -> list[tuple[float, int]]:
+    """Far slots of block i, without the ``sinks``, by their product with the mean query over the text of the block.
+
+    Pairs of the product q k_j / sqrt(d) and j, the largest first, of equal ones the earlier slot; empty for a block
+    without text. A number, not a tensor: no gradient flows through an order.
+    """
+    reach = range(block * window, min(len(query), (block + 1) * window))
+    own = [query[t].detach().double() for t in reach if valid[t]]
+    if not own:
+        return []
+    mean, ranked = sum(own[1:], own[0]) / len(own), []
+    for j in reference_far_slots(memory_key, block=block, window=window):
+        slot = memory_key.vectors[j]
+        assert slot is not None
+        if j >= sinks:
+            ranked.append((float((mean * slot.detach().double()).sum()) / math.sqrt(len(mean)), j))
+    return sorted(ranked, key=lambda pair: (-pair[0], pair[1]))
+
+
 def reference_windowed_attention(
     query: Sequence[Tensor],
     key: Sequence[Tensor],
@@ -242,6 +269,7 @@ def reference_windowed_attention(
     memory_budget: float | None = None,
     sinks: int = 0,
     distance_bias: Tensor | None = None,
+    selected: int = 0,
 ) -> list[Tensor]:
     """Exact near, compressed far, of one text and head: n outputs (d,).
 
@@ -250,21 +278,30 @@ def reference_windowed_attention(
     F_i the valid tokens of all the slots that block i sees. The first ``sinks`` slots are one token each, outside the
     budget: they add nothing to F_i and lose nothing. NaN where nothing is visible. ``distance_bias``: see
     reference_distance_bias; that of a slot is that of every position in it, which must be one.
+
+    The first ``selected`` of reference_ranked_slots are no slots to block i: it sees their valid tokens, except sinks,
+    as it does near ones, and F_i is of the rest.
     """
-    outputs = []
+    outputs, opened = [], []
     for t, q in enumerate(query):
         block, logits, seen = t // window, [], []
-        for s in range(max(0, (block - 1) * window), min(len(key), (block + 2) * window)):
-            if valid[s]:
+        if selected and t % window == 0:
+            ranked = reference_ranked_slots(query, valid, memory_key, block=block, window=window, sinks=sinks)
+            opened = [j for _, j in ranked[:selected]]
+        exact = list(range((block - 1) * window, (block + 2) * window))
+        exact += [s for j in opened for s in range(max(sinks, memory_key.start[j]), memory_key.stop[j])]
+        for s in exact:
+            if 0 <= s < len(key) and valid[s]:
                 distance = reference_distance_bias(distance_bias, t, s)
                 logits.append((q.double() * key[s].double()).sum() / math.sqrt(len(q)) + distance)
                 seen.append(value[s].double())
-        far = reference_far_slots(memory_key, block=block, window=window)
+        far = [j for j in reference_far_slots(memory_key, block=block, window=window) if j not in opened]
         total = sum(memory_key.count[j] for j in far if j >= sinks)
         damping = 0.0 if memory_budget is None or total == 0 else min(0.0, math.log(memory_budget / total))
         for j in far:
-            slot = memory_key.vectors[j]
+            slot, slot_value = memory_key.vectors[j], memory_value.vectors[j]
             assert slot is not None
+            assert slot_value is not None
             similarity = (q.double() * slot).sum() / math.sqrt(len(q))
             weight = 0.0 if j < sinks else math.log(memory_key.count[j]) + damping
             distances = [
@@ -272,7 +309,7 @@ def reference_windowed_attention(
             ]
             assert all(torch.equal(other, distances[0]) for other in distances), "a slot with several biases"
             logits.append(similarity + weight + memory_bias + distances[0])
-            seen.append(memory_value.vectors[j])
+            seen.append(slot_value.double())
         outputs.append(_mix(reference_softmax(logits), seen) if seen else torch.full_like(q, math.nan).double())
     return outputs
 
@@ -340,11 +377,13 @@ def reference_layer(
     memory_budget: float | None = None,
     sinks: int = 0,
     short_convolution: Tensor | None = None,
+    selected: int = 0,
 ) -> Tensor:
     """Multi-head attention with a shortened sequence (equations 7 and 2), (B, n, D) -> (B, n, D) in float64.
 
     hidden (B, n, D); mask (B, n) of 0/1 or None; memories: one a head, as sharing hands them out; memory_bias (h,);
-    sinks: leading tokens with a slot each; short_convolution: taps (c, D) over what comes in, or None.
+    sinks: leading tokens with a slot each; short_convolution: taps (c, D) over what comes in, or None; selected: far
+    slots that each block sees token by token.
     Only rows of valid tokens are defined; rows of padding may hold anything.
     """
     batch, length, width = hidden.shape
@@ -370,6 +409,7 @@ def reference_layer(
                 "memory_bias": bias,
                 "memory_budget": memory_budget,
                 "sinks": min(sinks, length),
+                "selected": selected,
             }
             by_head.append(reference_windowed_attention(q, k, v, valid[b], slot_keys, slot_values, **options))
         rows.append(torch.stack([output(torch.cat([head[t] for head in by_head])) for t in range(length)]))

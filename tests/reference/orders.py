@@ -11,17 +11,32 @@ def _keys(layer, hidden):
     return (part(hidden).unflatten(-1, (heads, dim)) for part in (layer.query, layer.key, layer.value))
 
 
-def _attend(layer, hidden, near, runs, sees_run):
-    """``near(t)``: tokens that t sees one by one; ``runs``: lists of tokens; ``sees_run(t, run)``."""
+def _attend(layer, hidden, near, runs, sees_run, selects=lambda t: [], selected=0, sinks=0):
+    """``near(t)``: tokens that t sees one by one; ``runs``: lists of tokens; ``sees_run(t, run)``.
+
+    The tokens of the ``selected`` runs whose keys have the largest products with the mean query of the tokens
+    ``selects(t)`` are seen one by one too, in place of the runs; none of the first ``sinks`` tokens is selected.
+    """
     query, key, value = _keys(layer, hidden)
     scores = layer.groups[0].scores(hidden)
     heads, out = layer.num_heads, torch.zeros_like(query)
+
+    def key_of(tokens, head):
+        return (scores[tokens, head].softmax(0)[:, None] * key[tokens, head]).sum(0)
+
+    def opened(t, head):
+        mean = query[selects(t), head].mean(0)
+        rivals = [run for run in runs if sees_run(t, run) and run[0] >= sinks]
+        return sorted(rivals, key=lambda run: -float(key_of(run, head) @ mean))[:selected]
+
     for t in range(len(hidden)):
         for head in range(heads):
-            logits, values = [], []
-            for kind, tokens in [("near", [s]) for s in near(t)] + [("run", run) for run in runs if sees_run(t, run)]:
-                of_key, of_value = (scores[tokens, column].softmax(0)[:, None] for column in (head, heads + head))
-                logit = (of_key * key[tokens, head]).sum(0) @ query[t, head] / layer.head_dim**0.5
+            logits, values, chosen = [], [], opened(t, head) if selected else []
+            exact = [*near(t), *(s for run in chosen for s in run)]
+            left = [run for run in runs if sees_run(t, run) and run not in chosen]
+            for kind, tokens in [("near", [s]) for s in exact] + [("run", run) for run in left]:
+                of_value = scores[tokens, heads + head].softmax(0)[:, None]
+                logit = key_of(tokens, head) @ query[t, head] / layer.head_dim**0.5
                 bias = layer.memory_bias[head] + torch.tensor(float(len(tokens)), dtype=logit.dtype).log()
                 logits.append(logit if kind == "near" else logit + bias)
                 values.append((of_value * value[tokens, head]).sum(0))
@@ -41,11 +56,15 @@ def causal(layer, hidden, run):
     )  # fmt: skip
 
 
-def grid(layer, hidden, extents, tile, block, prefix, mask):
-    """hidden (n, D) of ``prefix`` tokens and a grid of two ``extents``; bool ``mask`` (n)."""
+def grid(layer, hidden, extents, tile, block, prefix, mask, selected=0):
+    """hidden (n, D) of ``prefix`` tokens and a grid of two ``extents``; bool ``mask`` (n); ``selected`` tiles."""
 
     def at(t):
         return (t - prefix) // extents[1], (t - prefix) % extents[1]
+
+    def block_of(t):
+        size = block[0] * block[1]
+        return (t // size,) if t < prefix else tuple(x // extent for x, extent in zip(at(t), block, strict=True))
 
     def neighbours(one, other):
         return all(abs(x // size - y // size) <= 1 for x, y, size in zip(at(one), at(other), block, strict=True))
@@ -61,4 +80,7 @@ def grid(layer, hidden, extents, tile, block, prefix, mask):
         near=lambda t: [s for s in own if (s < prefix if t < prefix else s >= prefix and neighbours(t, s))],
         runs=[*leading, *tiles.values()],
         sees_run=lambda t, run: run[0] >= prefix if t < prefix else run[0] < prefix or not neighbours(t, run[0]),
+        selects=lambda t: [s for s in own if block_of(s) == block_of(t)],
+        selected=selected,
+        sinks=prefix,
     )  # fmt: skip
