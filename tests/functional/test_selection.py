@@ -15,11 +15,18 @@ from reference.attention import (
 )
 from window_cases import HEADS, Inputs, cases
 
-from strategies import Text, seeds
+from strategies import Text, generator, gradients, normal, seeds
 from tolerances import assert_close
 
+PATHS = ("sdpa", "eager", "compiled", "without a gradient")
+
 BUDGETS = st.sampled_from([None, 1.0, 3.5, 1e4])
-SINKS = st.sampled_from([0, 0, 1, 3])
+SINKS = st.sampled_from([0, 1, 3])
+
+
+def output(inputs: Inputs, path: str, budget: float | None = None) -> torch.Tensor:
+    with torch.set_grad_enabled(path != "without a gradient"):
+        return inputs.fast(path, budget)[0]
 
 
 def full_attention(inputs: Inputs) -> torch.Tensor:
@@ -92,3 +99,68 @@ def test_the_budget_of_the_twin_is_of_slots_that_are_left():
             left = max(0, far - 2 * selected)
             stands_for = min(budget, left)
             assert math.isclose(float(found), stands_for / (stands_for + length - left), rel_tol=1e-12, abs_tol=1e-12)
+
+
+@settings(max_examples=40)
+@given(cases(kinds=("full", "right", "holes")), seeds, BUDGETS, SINKS, st.sampled_from([23, 24, 100]))
+@pytest.mark.parametrize("path", PATHS)
+def test_with_all_slots_selected_it_is_full_attention(path, case, seed, budget, sinks, selected):
+    """More than there are: all of them; the memory and its bias have a gradient of zero then, but for the sinks."""
+    inputs = Inputs(case, seed, sinks=sinks, selected=selected)
+    inputs.memory = [
+        torch.cat([of_token[:, :, : inputs.sinks], slots[:, :, inputs.sinks :]], dim=2)
+        for of_token, slots in zip(inputs.heads[1:], inputs.memory, strict=True)
+    ]
+    inputs.bias = inputs.bias * (not sinks)
+    out = output(inputs, path, budget)
+    assert_close(torch.where(inputs.defined, out, 0.0), full_attention(inputs))
+    if path != "without a gradient" and not sinks:
+        found = gradients(out, inputs.cotangent, inputs.leaves[3:])
+        assert not any(x.any() for x in found)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("selected", [1, 2, 3, 6])
+def test_of_equal_products_the_earlier_slot_is_selected(path, dtype, selected):
+    """Whole numbers, which no kernel rounds: 8 slots of 2 tokens, far from block 0 are slots 2 to 7."""
+    inputs = Inputs((2, 2, True, 8, Text(1, 16, None)), 0, dtype, selected=selected)
+    products = torch.tensor([9, 9, 1, 3, 3, 1, 3, 1])[:, None] * (torch.arange(16) == 0)
+    of_token = torch.ones(16, 16), torch.zeros(16, 16), torch.eye(16)
+    inputs.heads = [x.to(dtype)[None, None].requires_grad_() for x in of_token]
+    inputs.memory, inputs.bias = [x.to(dtype)[None, None] for x in (products, torch.zeros(8, 16))], None
+    seen = output(inputs, path)[0, 0, 0].nonzero()[:, 0].tolist()
+    expected = sorted(t for slot in [3, 4, 6, 2, 5, 7][:selected] for t in (2 * slot, 2 * slot + 1))
+    assert seen == [0, 1, 2, 3, *expected]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("rounded", ["product", "mean"])
+def test_in_bfloat16_the_choice_is_made_in_float32(path, rounded):
+    """Large products that differ by little, or small ones of a large mean query: bfloat16 would select others."""
+    source, dtype = generator(2), torch.bfloat16
+    inputs = Inputs((8, 2, True, 64, Text(1, 128, None)), 1, dtype, selected=2)
+    with torch.no_grad():
+        inputs.heads[0] = 4 + normal(source, 1, 2, 128, 3, dtype=dtype) / 8
+        keys = normal(source, 1, 2, 64, 3, dtype=dtype)
+        inputs.memory[0] = 0.25 + keys / 64 if rounded == "product" else keys - keys.mean(dim=-1, keepdim=True)
+        assert inputs.decided
+        expected = inputs.twin(None)
+    assert_close(output(inputs, path), expected)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=3), seeds, SINKS, st.integers(1, 4), BUDGETS)
+@pytest.mark.parametrize("path", PATHS)
+def test_a_document_selects_alone_as_in_a_batch(path, lengths, seed, sinks, selected, budget):
+    """Documents with slots of a size of their own, as the twin has them."""
+    width, limit = max(lengths), 10
+    mask = (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
+    inputs = Inputs((4, 4, False, limit, Text(len(lengths), width, mask)), seed, sinks=sinks, selected=selected)
+    together = output(inputs, path, budget)
+    for b, length in enumerate(lengths):
+        alone = Inputs((4, 4, False, limit, Text(1, length, None)), seed, sinks=sinks, selected=selected)
+        made = alone.slots.count.shape[1]
+        alone.heads = [x[b : b + 1, :, :length] for x in inputs.heads]
+        alone.memory, alone.bias = [x[b : b + 1, :, :made] for x in inputs.memory], inputs.bias
+        assert_close(together[b : b + 1, :, :length], output(alone, path, budget))

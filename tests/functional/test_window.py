@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference.attention import (
     ReferenceSlots,
@@ -10,7 +10,7 @@ from reference.attention import (
     reference_full_attention,
     reference_over_batch,
 )
-from window_cases import DTYPES, HEADS, Inputs, cases, taking
+from window_cases import DTYPES, HEADS, SELECTED, Inputs, cases, taking
 
 from longform.functional.masks import blank_padding
 from longform.functional.slots import Memory, make_slots
@@ -21,11 +21,12 @@ from tolerances import assert_close
 PATHS = ("sdpa", "eager", "compiled")
 
 
-@settings(max_examples=100)
-@given(cases(), seeds, DTYPES, st.sampled_from([None, 1.0, 3.5, 1e4]), st.sampled_from([0, 0, 1, 3]))
+@settings(max_examples=150)
+@given(cases(), seeds, DTYPES, st.sampled_from([None, 1.0, 3.5, 1e4]), st.sampled_from([0, 0, 1, 3]), SELECTED)
 @pytest.mark.parametrize("path", PATHS)
-def test_output_and_gradients_equal_the_twin(path, case, seed, dtype, budget, sinks):
-    inputs = Inputs(case, seed, dtype, sinks)
+def test_output_and_gradients_equal_the_twin(path, case, seed, dtype, budget, sinks, selected):
+    inputs = Inputs(case, seed, dtype, sinks, selected=selected)
+    assume(inputs.decided)
     out, _ = inputs.fast(path, budget)
     assert torch.isfinite(out).all()
     expected = inputs.twin(budget)
@@ -37,13 +38,13 @@ def test_output_and_gradients_equal_the_twin(path, case, seed, dtype, budget, si
 
 
 @settings(max_examples=40)
-@given(cases(), seeds)
+@given(cases(), seeds, SELECTED)
 @pytest.mark.parametrize("path", PATHS)
-def test_two_blocks_are_full_attention(path, case, seed):
+def test_two_blocks_are_full_attention(path, case, seed, selected):
     window, base, fixed, slots, text = case
     kept = min(text.length, 2 * window)
     mask = None if text.mask is None else text.mask[:, :kept]
-    inputs = Inputs((window, base, fixed, slots, Text(text.batch, kept, mask)), seed)
+    inputs = Inputs((window, base, fixed, slots, Text(text.batch, kept, mask)), seed, selected=selected)
     out, _ = inputs.fast(path, 1.0)
 
     def one(b, i):
@@ -53,9 +54,9 @@ def test_two_blocks_are_full_attention(path, case, seed):
     assert_close(torch.where(inputs.defined, out, 0.0), torch.where(inputs.defined, expected, 0.0))
 
 
-@settings(max_examples=60)
-@given(cases(kinds=("full", "right", "holes")), seeds)
-def test_every_valid_token_is_counted_once(case, seed):
+@settings(max_examples=80)
+@given(cases(kinds=("full", "right", "holes")), seeds, SELECTED)
+def test_every_valid_token_is_counted_once(case, seed, selected):
     """With equal logits the output is a mean over tokens, however they are grouped."""
     inputs = Inputs(case, seed)
     text, slots = inputs.text, inputs.slots
@@ -69,7 +70,8 @@ def test_every_valid_token_is_counted_once(case, seed):
     query, key, memory_key = zeros
     memory_value = sums[:, None].expand(-1, HEADS, -1, -1)
     memory = Memory(memory_key, memory_value, None, slots)
-    out, _ = windowed_attention(query, key, values, lambda: memory, window=inputs.window, mask=inputs.mask)
+    options = {"window": inputs.window, "mask": inputs.mask, "selected": selected}
+    out, _ = windowed_attention(query, key, values, lambda: memory, **options)
     share = text.valid.double() / text.valid.sum(dim=1, keepdim=True)
     assert_close(torch.where(inputs.defined, out, 0.0), share[:, None, None].expand_as(out) * inputs.defined)
 
@@ -96,11 +98,12 @@ def test_weights_give_the_output_and_sum_to_one(case, seed):
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("selected", [0, 2, 12])
 @pytest.mark.parametrize("length", [1, 4, 9, 12, 13, 24])
-def test_a_row_of_padding_is_finite_and_leaves_the_others_alone(path, length):
+def test_a_row_of_padding_is_finite_and_leaves_the_others_alone(path, selected, length):
     """Forward and backward."""
     mask = torch.tensor([[0] * length, [1] * length])
-    inputs = Inputs((4, 2, True, 12, Text(2, length, mask)), 7)
+    inputs = Inputs((4, 2, True, 12, Text(2, length, mask)), 7, selected=selected)
     out, _ = inputs.fast(path, 3.0)
     assert torch.isfinite(out).all()
     found = gradients(out, torch.ones_like(out), inputs.leaves)
@@ -109,22 +112,24 @@ def test_a_row_of_padding_is_finite_and_leaves_the_others_alone(path, length):
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("selected", [0, 2])
 @pytest.mark.parametrize("bias", [None, -1e4])
-def test_without_a_bias_or_with_the_memory_off(path, bias):
-    inputs = Inputs((2, 2, True, 8, Text(2, 15, None)), 3)
+def test_without_a_bias_or_with_the_memory_off(path, selected, bias):
+    inputs = Inputs((2, 2, True, 8, Text(2, 15, None)), 3, selected=selected)
     inputs.bias = bias if bias is None else torch.full((HEADS,), bias, dtype=torch.float64)
     out, _ = inputs.fast(path, None)
     inputs.bias = torch.zeros(HEADS) if bias is None else inputs.bias
     assert_close(out, inputs.twin(None))
-    if bias is not None:
+    if bias is not None and not selected:
         query, key, value = inputs.heads
         near = [reference_full_attention([query[0, 0, 0]], list(key[0, 0, :4]), list(value[0, 0, :4]), [True] * 4)]
         assert_close(out[0, 0, 0], near[0][0])
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_budget_is_what_all_slots_stand_for_together(path):
-    """Equal logits: all far tokens together weigh as much as min(budget, their number) near ones."""
+@pytest.mark.parametrize("selected", [0, 3, 10])
+def test_the_budget_is_what_all_slots_stand_for_together(path, selected):
+    """Equal logits: all far tokens in slots weigh as much as min(budget, their number) near ones."""
     length, window = 20, 2
     slots = make_slots(None, batch=1, length=length, device=torch.device("cpu"), sizes=(2,), slots=10)
     zeros = torch.zeros(1, 1, length, 1).double()
@@ -132,21 +137,25 @@ def test_the_budget_is_what_all_slots_stand_for_together(path):
     for budget in (0.5, 6.0, 15.0, 1e9):
         memory = Memory(torch.zeros_like(far), far, None, slots)
         options = {"window": window, "memory_budget": budget, "output_attentions": path == "eager"}
+        options["selected"] = selected
         with taking(path):
             out, _ = windowed_attention(zeros, zeros, zeros, lambda memory=memory: memory, **options)
         for t in range(length):
             near = sum(abs(s // window - t // window) <= 1 for s in range(length))
-            stands_for = min(budget, length - near)
-            assert math.isclose(float(out[0, 0, t, 0]), stands_for / (stands_for + near), rel_tol=1e-12)
+            exact = min(length, near + 2 * selected)
+            stands_for = min(budget, length - exact)
+            assert math.isclose(float(out[0, 0, t, 0]), stands_for / (stands_for + exact), rel_tol=1e-12, abs_tol=1e-12)
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("selected", [0, 1])
 @pytest.mark.parametrize("length", [5, 8, 11])
-def test_gradcheck(path, length):
+def test_gradcheck(path, selected, length):
     mask = torch.ones(2, length).long()
     mask[0, length - 2 :] = 0
     mask[1, 3] = 0
-    inputs = Inputs((2, 2, True, 6, Text(2, length, mask)), 11)
+    inputs = Inputs((2, 2, True, 6, Text(2, length, mask)), 11, selected=selected)
+    assert inputs.decided
     kept = inputs.defined
 
     def out(*leaves):

@@ -5,10 +5,10 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kernel_tables import only
-from window_cases import DTYPES, Inputs, cases
+from window_cases import DTYPES, SELECTED, Inputs, cases
 
 from longform.functional.dispatch import listening
 from longform.functional.masks import text_lengths
@@ -26,10 +26,11 @@ def without_gradient(inputs: Inputs, budget: float | None):
         return inputs.fast("sdpa", budget)[0]
 
 
-@settings(max_examples=60)
-@given(cases(), seeds, DTYPES, st.sampled_from([None, 1.0, 3.5, 1e4]), st.sampled_from([0, 0, 1, 3]))
-def test_output_equals_the_twin(case, seed, dtype, budget, sinks):
-    inputs = Inputs(case, seed, dtype, sinks)
+@settings(max_examples=120)
+@given(cases(), seeds, DTYPES, st.sampled_from([None, 1.0, 3.5, 1e4]), st.sampled_from([0, 0, 1, 3]), SELECTED)
+def test_output_equals_the_twin(case, seed, dtype, budget, sinks, selected):
+    inputs = Inputs(case, seed, dtype, sinks, selected=selected)
+    assume(inputs.decided)
     out = without_gradient(inputs, budget)
     assert torch.isfinite(out).all()
     expected = inputs.twin(budget)
@@ -37,11 +38,13 @@ def test_output_equals_the_twin(case, seed, dtype, budget, sinks):
 
 
 def long_text(
-    window: int, size: int, lengths: list[int], width: int, dtype: torch.dtype = torch.float64, poison: float = 0.0
-) -> Inputs:
+    window: int, size: int, lengths: list[int], width: int, dtype: torch.dtype = torch.float64, poison: float = 0.0,
+    selected: int = 0,
+) -> Inputs:  # fmt: skip
     """Documents long enough for chunks of many blocks; ``poison`` stands in the padding of queries."""
     mask = (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
-    inputs = Inputs((window, size, True, -(-width // size), Text(len(lengths), width, mask)), 5, dtype, sinks=1)
+    case = window, size, True, -(-width // size), Text(len(lengths), width, mask)
+    inputs = Inputs(case, 5, dtype, sinks=1, selected=selected)
     with torch.no_grad():
         inputs.heads[0] = torch.where(inputs.defined, inputs.heads[0], poison).requires_grad_()
     return inputs
@@ -50,20 +53,23 @@ def long_text(
 @pytest.mark.parametrize("chunk", [1, 3, 16])
 @pytest.mark.parametrize("last", [-1, 0, 1])
 @pytest.mark.parametrize("blocks", [1, 2, 3, 4, 5, 8, 23])
-def test_chunks_of_blocks_equal_the_path_with_gradients(monkeypatch, blocks, last, chunk):
+@pytest.mark.parametrize("selected", [0, 3])
+def test_chunks_of_blocks_equal_the_path_with_gradients(monkeypatch, selected, blocks, last, chunk):
     monkeypatch.setattr(subject, "CHUNK", chunk)
     length = 4 * blocks + last
-    inputs = long_text(4, 2, [length, max(1, length - 4), max(1, length // 3)], length + 3, poison=math.nan)
-    with_gradient = long_text(4, 2, [length, max(1, length - 4), max(1, length // 3)], length + 3)
+    given = 4, 2, [length, max(1, length - 4), max(1, length // 3)], length + 3
+    inputs = long_text(*given, poison=math.nan, selected=selected)
+    with_gradient = long_text(*given, selected=selected)
     out = without_gradient(inputs, 5.0)
     assert (out[~inputs.defined.expand_as(out)] == 0).all()
     assert_close(out, with_gradient.fast("sdpa", 5.0)[0] * inputs.defined)
 
 
+@pytest.mark.parametrize("selected", [0, 2])
 @pytest.mark.parametrize("bias_size", [1, 2**22])
-def test_bfloat16(monkeypatch, bias_size):
+def test_bfloat16(monkeypatch, bias_size, selected):
     monkeypatch.setattr(subject, "BIAS_SIZE", bias_size)
-    inputs = long_text(8, 4, [61, 40], 64, torch.bfloat16)
+    inputs = long_text(8, 4, [61, 40], 64, torch.bfloat16, selected=selected)
     with only(document="sdpa"):
         out = without_gradient(inputs, None)
     assert out.dtype == torch.bfloat16
@@ -97,7 +103,8 @@ def test_lengths_of_texts():
     assert text_lengths(None, batch=2, length=3) == [3, 3]
 
 
-def test_slot_sizes_of_their_own_in_one_batch():
+@pytest.mark.parametrize("selected", [0, 2])
+def test_slot_sizes_of_their_own_in_one_batch(selected):
     """A short text keeps a slot a token beside a long one with four."""
     source, lengths = generator(3), [40, 9]
     mask = torch.arange(40) < torch.tensor(lengths)[:, None]
@@ -105,16 +112,17 @@ def test_slot_sizes_of_their_own_in_one_batch():
     assert slots.size.tolist() == [4, 1]
     heads = [torch.where(mask[:, None, :, None], normal(source, 2, 2, 40, 3), 0.0) for _ in range(3)]
     memory = [torch.where(slots.count[:, None, :, None] > 0, normal(source, 2, 2, 10, 3), 0.0) for _ in range(2)]
-    options = {"window": 4, "mask": mask, "memory_budget": 6.0}
+    options = {"window": 4, "mask": mask, "memory_budget": 6.0, "selected": selected}
     out = windowed_attention(*heads, lambda: Memory(*memory, None, slots), **options)[0]
     options["output_attentions"] = True
     expected = windowed_attention(*heads, lambda: Memory(*memory, None, slots), **options)[0]
     assert_close(out, torch.where(mask[:, None, :, None], expected, 0.0))
 
 
+@pytest.mark.parametrize("selected", [0, 2])
 @pytest.mark.parametrize("bias", [None, -1e4])
-def test_without_a_bias_or_with_the_memory_off(bias):
-    inputs = long_text(2, 2, [15], 15)
+def test_without_a_bias_or_with_the_memory_off(bias, selected):
+    inputs = long_text(2, 2, [15], 15, selected=selected)
     inputs.bias = bias if bias is None else torch.full_like(inputs.bias, bias)
     assert_close(without_gradient(inputs, None), inputs.fast("sdpa", None)[0])
 
