@@ -19,6 +19,7 @@ from longform.functional.norm import layer_norm as longform_norm
 from longform.functional.short_convolution import short_convolution
 from longform.functional.slots import Memory, make_slots, mean_pool
 from longform.functional.window import windowed_attention
+from longform.functional.window.call import NO_SELECTION
 from strategies import Text, generator, normal
 from tolerances import assert_close
 
@@ -43,6 +44,19 @@ TRAINED = [
 ]
 
 
+SELECTING = [
+    (operation, kernel.name)
+    for operation in ("window", "document")
+    for kernel in dispatch.OPERATIONS[operation]
+    if kernel.name != "single_tokens" and NO_SELECTION not in kernel.needs
+]
+
+
+def with_selection(kernels: list[tuple[str, str]]) -> list[tuple[str, str, int]]:
+    """``kernels`` as they are, and those that take selected slots with two of these."""
+    return [*((*pair, 0) for pair in kernels), *((*pair, 2) for pair in kernels if pair in SELECTING)]
+
+
 class Case(NamedTuple):
     """Leaves, the operation on them, and the same in float64."""
 
@@ -63,10 +77,10 @@ def attention_case(dtype: torch.dtype) -> Case:
     return Case(leaves, lambda *x: slot_attention(*x, slot_mask=mask)[0], exact)
 
 
-def window_case(dtype: torch.dtype) -> Case:
+def window_case(dtype: torch.dtype, selected: int) -> Case:
     """Held against the twin of tests/reference, key by key; the other cases of a window against its formula."""
     mask = (torch.arange(90) < torch.tensor([[90], [61]])).long()
-    inputs = Inputs((8, 4, True, 23, Text(2, 90, mask)), 3, dtype, sinks=1)
+    inputs = Inputs((8, 4, True, 23, Text(2, 90, mask)), 3, dtype, sinks=1, selected=selected)
 
     def exact(*x):
         inputs.heads, inputs.memory = list(x[:3]), list(x[3:])
@@ -75,11 +89,11 @@ def window_case(dtype: torch.dtype) -> Case:
     return Case([*inputs.heads, *inputs.memory], _windowed(inputs), exact)
 
 
-def document_case(dtype: torch.dtype) -> Case:
+def document_case(dtype: torch.dtype, selected: int) -> Case:
     source = generator(4)
     shapes = [(2, 2, n, 32) for n in (200, 200, 200, 51, 51)]
     mask = (torch.arange(200) < torch.tensor([[200], [61]])).long()
-    inputs = Inputs((16, 4, True, 50, Text(2, 200, mask)), 3, torch.float64, sinks=1)
+    inputs = Inputs((16, 4, True, 50, Text(2, 200, mask)), 3, torch.float64, sinks=1, selected=selected)
     return _by_formula([normal(source, *shape, dtype=dtype) for shape in shapes], _windowed(inputs))
 
 
@@ -160,15 +174,16 @@ def convolution_case(dtype: torch.dtype) -> Case:
     return Case(leaves, lambda *x: short_convolution(*x, causal=True), exact)
 
 
-def case_of(operation: str, kernel: str, dtype: torch.dtype) -> Case:
+def case_of(operation: str, kernel: str, dtype: torch.dtype, selected: int = 0) -> Case:
     if (operation, kernel) == ("window", "single_tokens"):
         return single_tokens_case(dtype)
     if operation == "linear":
         return linear_case(dtype, kernel=kernel)
-    wide_heads = operation == "document" or (operation, kernel) == ("window", "compiled_training")
+    if operation in ("window", "document"):
+        wide_heads = operation == "document" or kernel == "compiled_training"
+        return (document_case if wide_heads else window_case)(dtype, selected)
     made = {
-        "attention": attention_case, "window": document_case if wide_heads else window_case, "document": document_case,
-        "norm": norm_case, "feed_forward": feed_forward_case, "slot_means": means_case,
+        "attention": attention_case, "norm": norm_case, "feed_forward": feed_forward_case, "slot_means": means_case,
         "short_convolution": convolution_case,
     }  # fmt: skip
     return made[operation](dtype)
@@ -181,10 +196,10 @@ def dtype_of(kernel: str) -> torch.dtype:
 
 
 @pytest.mark.usefixtures("units")
-@pytest.mark.parametrize(("operation", "kernel"), KERNELS)
-def test_forward_and_gradient_equal_the_twin(operation, kernel):
+@pytest.mark.parametrize(("operation", "kernel", "selected"), with_selection(KERNELS))
+def test_forward_and_gradient_equal_the_twin(operation, kernel, selected):
     dtype = dtype_of(kernel)
-    case = case_of(operation, kernel, dtype)
+    case = case_of(operation, kernel, dtype, selected)
     kept = (operation, kernel) in TRAINED
     leaves = [x.detach().requires_grad_(kept) for x in case.leaves]
     wide = [x.detach().double().requires_grad_(kept) for x in case.leaves]
@@ -207,11 +222,13 @@ def assert_near(found: Iterable[Tensor], expected: Iterable[Tensor], dtype: torc
 
 @pytest.mark.usefixtures("units")
 @pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize(("operation", "kernel"), [pair for pair in TRAINED if pair != ("window", "formula")])
-def test_gradients_of_gradients_equal_the_twin(operation, kernel, autocast):
+@pytest.mark.parametrize(
+    ("operation", "kernel", "selected"), with_selection([pair for pair in TRAINED if pair != ("window", "formula")])
+)
+def test_gradients_of_gradients_equal_the_twin(operation, kernel, selected, autocast):
     """Of all inputs and of the output's gradient; ``autocast``: around the backward pass. A window by its formula."""
     dtype = dtype_of(kernel)
-    case = document_case(dtype) if operation == "window" else case_of(operation, kernel, dtype)
+    case = document_case(dtype, selected) if operation == "window" else case_of(operation, kernel, dtype)
     leaves = [x.detach().requires_grad_() for x in case.leaves]
     wide = [x.detach().double().requires_grad_() for x in case.leaves]
     with only(**{operation: kernel}):
