@@ -352,9 +352,10 @@ class WeightedMeanProjection(RunProjection):
     def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor | None:
         """Softmax of the scores over each run: hidden (B, n, D) -> (B, n, 2 h), weights of keys first.
 
-        None for runs of one token, which have the weight 1, unless the scores must have a gradient.
+        None for runs of one token, which have the weight 1, unless the scores must have a gradient, or a compiled graph
+        counts more slots than there are tokens.
         """
-        if slots.uniform == 1 and not in_process_group():
+        if slots.uniform == 1 and not (in_process_group() or torch.compiler.is_compiling()):
             return None
         return run_weights(self.scores(hidden), slots, mask, limit=self.slots)
 
