@@ -36,6 +36,7 @@ class Kind:
     sinks: int = 0
     hidden: int | None = None  # None: what the heads have together
     taps: int = 0  # of a short convolution in front
+    selected: int = 0
 
     @property
     def heads(self) -> int:
@@ -57,6 +58,7 @@ class Kind:
                 f"sinks{self.sinks}",
                 self.hidden,
                 self.taps and f"taps{self.taps}",
+                self.selected and f"selected{self.selected}",
             )
             if x
         )
@@ -88,7 +90,13 @@ CONVOLVED = [
     *(Kind(p, "headwise", taps=taps) for p, taps in (("linear", 5), ("weighted_mean", 3), ("mean", 7))),
     *(Kind("weighted_mean", "headwise", window, 3.0, sinks=1, taps=5) for window in (None, 2)),
 ]
-KINDS = [*PAPER, *WINDOWED, *SPECIAL, *NARROW_AND_WIDE, *CONVOLVED]
+SELECTED = [  # blocks of 2 of 12 tokens, far from each 3 to 4 slots of 2 tokens, or heads with 2 and with 3
+    *(Kind(p, "headwise", 2, 3.0, (6, 6), 12, sinks, selected=m) for p in POOLED for sinks, m in ((0, 1), (3, 2))),
+    Kind("convolution", "layerwise", 2, 3.0, (6, 6), 12, selected=2),
+    Kind("weighted_mean", "headwise", 2, None, (6, 6), 12, 1, hidden=7, taps=3, selected=1),
+    *(Kind(p, "none", 3, 5.0, (5, 15, 5), 15, selected=2) for p in ("mean", "weighted_mean")),
+]
+KINDS = [*PAPER, *WINDOWED, *SPECIAL, *NARROW_AND_WIDE, *CONVOLVED, *SELECTED]
 
 
 class Layer:
@@ -99,6 +107,7 @@ class Layer:
         chosen = Projection(kind.projection, kind.sharing, "normal", sink_tokens=kind.sinks, memory_budget=kind.budget)
         options = {"max_length": kind.longest, "projection": chosen, "attention_window": kind.window}
         options |= {"head_dim": DIM if kind.hidden else None, "short_convolution": kind.taps}
+        options["selected_slots"] = kind.selected
         self.layer = LinformerAttention(kind.width, kind.heads, projected_length=list(kind.slots), **options).to(dtype)
         self.shared = None
         if kind.sharing == "layerwise":
@@ -158,5 +167,5 @@ class Layer:
     def twin(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         options = {"memory_bias": self.layer.memory_bias, "memory_budget": self.kind.budget, "sinks": self.kind.sinks}
         options["short_convolution"] = None if self.layer.convolution is None else self.layer.convolution.weight
-        window = self.kind.window
+        window, options["selected"] = self.kind.window, self.kind.selected
         return reference_layer(hidden, mask, **self.linears(), memories=self.memories(), window=window, **options)

@@ -11,9 +11,10 @@ from longform.layers.effective_attention import effective_attention
 from strategies import generator, normal, seeds, texts
 from tolerances import assert_close
 
-LINEAR = [kind for kind in KINDS if kind.projection in ("linear", "random", "mean", "weighted_mean")]
+WHOLE = [kind for kind in KINDS if not kind.selected]
+LINEAR = [kind for kind in WHOLE if kind.projection in ("linear", "random", "mean", "weighted_mean")]
 FULL = [kind for kind in KINDS if kind.window is not None and 2 * kind.window >= kind.longest]
-NO_MAP = [kind for kind in KINDS if kind.projection in ("max", "convolution") and kind not in FULL]
+NO_MAP = [kind for kind in WHOLE if kind.projection in ("max", "convolution") and kind not in FULL]
 
 
 @pytest.mark.parametrize("kind", LINEAR, ids=str)
@@ -46,6 +47,13 @@ def test_what_has_no_map_says_so(kind):
     layer = Layer(kind, 0)
     with pytest.raises(InputError, match="has no n x n map"):
         effective_attention(layer.layer, torch.zeros(1, 5, kind.width).double(), shared=layer.given)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.selected], ids=str)
+def test_selected_slots_have_no_map(kind):
+    layer = Layer(kind, 0)
+    with pytest.raises(InputError, match=f"not of selected_slots={kind.selected}"):
+        effective_attention(layer.layer, torch.zeros(1, 12, kind.width).double(), shared=layer.given)
 
 
 @pytest.mark.parametrize("kind", FULL, ids=str)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from attention_kinds import KINDS, PAPER, SPECIAL, WINDOWED, Kind, Layer
+from attention_kinds import KINDS, PAPER, SELECTED, SPECIAL, WINDOWED, Kind, Layer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -99,10 +99,10 @@ def test_padding_batch_mask_and_nan_change_nothing(kind, data):
     check(data.draw(cases(kind)))
 
 
-@pytest.mark.parametrize("kind", SPECIAL, ids=str)
+@pytest.mark.parametrize("kind", [*SPECIAL, *SELECTED], ids=str)
 @settings(max_examples=CASES_A_SPECIAL_KIND)
 @given(st.data())
-def test_nor_where_each_head_has_its_own_k(kind, data):
+def test_nor_where_each_head_has_its_own_k_or_slots_are_selected(kind, data):
     check(data.draw(cases(kind)))
 
 

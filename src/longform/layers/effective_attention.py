@@ -46,7 +46,8 @@ def effective_attention(
     V (B, h, n, d): the layer's values before they are shortened. For linear and random projections and means, with or
     without a window. ``shared_projection``, ``distance_bias``, ``rotation``: what ``layer`` takes. Memory O(n²): for
     looking.
-    Raises InputError for max (no linear map) and convolution (one map a channel), and for what the layer refuses.
+    Raises InputError for max (no linear map) and convolution (one map a channel), for selected slots, whose weights
+    are sums over their tokens, and for what the layer refuses.
     """
     hidden, mask = layer.checked(hidden_states, attention_mask)
     _, weights = layer(hidden_states, mask, shared=shared, output_attentions=True)
@@ -69,8 +70,12 @@ def implied_map(
         return near_map(weights, window=layer.reach)
     if layer.covers_all:
         return weights
-    if layer.causal or layer.grid is not None:
-        raise InputError("a map of all tokens is of text that is read both ways, not of causal=True or tile=")
+    if layer.causal or layer.grid is not None or layer.selected_slots:
+        raise InputError(
+            "a map of all tokens is of text that is read both ways, not of causal=True or tile=, and of slots that are "
+            f"seen whole, not of selected_slots={layer.selected_slots}; the weights (output_attentions=True) can still "
+            "be looked at"
+        )
     batch, _, length, _ = weights.shape
     mask = checked_mask(mask, batch=batch, length=length)
     width = weights.shape[-1] - 3 * (layer.window or 0)
