@@ -44,6 +44,20 @@ KINDS = {
         "relative_attention_num_buckets": 8,
         "relative_attention_max_distance": 8,
     },
+    "mean-window-selection": {
+        "projection": "mean",
+        "attention_window": 4,
+        "selected_slots": 2,
+        "memory_budget": 6.0,
+        "sink_tokens": 1,
+    },
+    "rotary-window-selection": {
+        "projection": "weighted_mean",
+        "attention_window": 4,
+        "selected_slots": 1,
+        "rope_theta": 50.0,
+        "num_key_value_heads": 1,
+    },
     "rotary": {"projection": "linear", "rope_theta": 50.0},
     "rotary-window": {
         "projection": "mean",
@@ -82,7 +96,9 @@ KINDS = {
     "window over everything": {"projection": "mean", "attention_window": 16},
 }
 
-AT_EVERY_RUN = ("linear", "mean-window", "mean-window-distances", "weighted_mean-window")  # compiled, exported
+AT_EVERY_RUN = (  # compiled, exported
+    "linear", "mean-window", "mean-window-distances", "mean-window-selection", "weighted_mean-window",
+)  # fmt: skip
 
 
 def compiled_kinds(kinds: Iterable[str]) -> list[Any]:

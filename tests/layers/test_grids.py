@@ -19,18 +19,20 @@ CASES = [
 
 @torch.no_grad()
 @pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.nightly), True])
+@pytest.mark.parametrize("selected", [0, 2])
 @pytest.mark.parametrize(("extents", "tile", "block", "prefix"), CASES)
-def test_tiles_and_neighbourhoods(extents, tile, block, prefix, masked):
+def test_tiles_and_neighbourhoods(extents, tile, block, prefix, selected, masked):
     layer = LinformerAttention(
-        8, 2, tile=tile, attention_window=block, num_prefix_tokens=prefix, projection="weighted_mean"
-    )
+        8, 2, tile=tile, attention_window=block, num_prefix_tokens=prefix, projection="weighted_mean",
+        selected_slots=selected,
+    )  # fmt: skip
     randomised(layer.double())
     length = prefix + extents[0] * extents[1]
     hidden = normal(generator(1), 2, length, 8)
     mask = torch.rand(2, length, generator=generator(2)) > (0.3 if masked else -1.0)
     out = layer(hidden, mask, grid=extents)
     for row, valid, found in zip(hidden, mask, out, strict=True):
-        expected = twin(layer, row * valid[:, None], extents, tile, block, prefix, valid)
+        expected = twin(layer, row * valid[:, None], extents, tile, block, prefix, valid, selected)
         assert_close(found[valid], expected[valid])
     if not prefix:
         whole = layer(hidden.view(2, *extents, 8), mask.view(2, *extents))
@@ -38,10 +40,11 @@ def test_tiles_and_neighbourhoods(extents, tile, block, prefix, masked):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("selected", [0, 3])
 @pytest.mark.parametrize("prefix", [0, 3])
-def test_a_line_of_tokens_is_the_special_case(prefix):
+def test_a_line_of_tokens_is_the_special_case(prefix, selected):
     """Prefix tokens apart, which stand in the first runs of a text and before those of a grid."""
-    options = {"projection": "weighted_mean", "short_convolution": 3, "attention_window": 4}
+    options = {"projection": "weighted_mean", "short_convolution": 3, "attention_window": 4, "selected_slots": selected}
     line = randomised(LinformerAttention(8, 2, tokens_per_slot=2, **options).double())
     tiles = LinformerAttention(
         8, 2, tile=(2,), num_prefix_tokens=prefix, **options | {"attention_window": (4,)}
@@ -64,18 +67,21 @@ def test_without_a_window_slots_are_means_of_tiles():
     assert_close(layer(hidden).flatten(1, 2), alike(hidden.flatten(1, 2), context=means))
 
 
-def test_volumes_gradients_and_odd_sizes():
-    encoder = LinformerEncoder(8, 2, 2, tile=(1, 2, 2), attention_window=(2, 4, 4))
-    hidden = torch.randn(2, 3, 5, 7, 8, requires_grad=True)
-    out = encoder(hidden, torch.ones(2, 3, 5, 7))
+@pytest.mark.parametrize("selected", [0, 1])
+def test_volumes_gradients_and_odd_sizes(selected):
+    encoder = LinformerEncoder(8, 2, 2, tile=(1, 2, 2), attention_window=(2, 4, 4), selected_slots=selected)
+    hidden = torch.randn(2, 5, 5, 9, 8, requires_grad=True)
+    out = encoder(hidden, torch.ones(2, 5, 5, 9))
     out.square().sum().backward()
     assert out.shape == hidden.shape
     assert all(parameter.grad is not None for parameter in encoder.parameters())
 
 
 @torch.no_grad()
-def test_what_stands_in_masked_places_counts_for_nothing():
-    encoder = randomised(LinformerEncoder(8, 2, 2, tile=(2, 2), attention_window=(4, 4), num_prefix_tokens=1))
+@pytest.mark.parametrize("selected", [0, 2])
+def test_what_stands_in_masked_places_counts_for_nothing(selected):
+    options = {"tile": (2, 2), "attention_window": (4, 4), "num_prefix_tokens": 1, "selected_slots": selected}
+    encoder = randomised(LinformerEncoder(8, 2, 2, **options))
     hidden, mask = torch.randn(2, 1 + 9 * 6, 8), torch.rand(2, 1 + 9 * 6) > 0.4
     other = torch.where(mask[..., None], hidden, torch.nan)
     assert_close(*(encoder(x, mask, grid=(9, 6))[mask] for x in (hidden, other)), scope="model")

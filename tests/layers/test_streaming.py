@@ -65,19 +65,21 @@ def masked(data, length: int, seed: int, kinds: tuple[str, ...]) -> tuple[Tensor
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.integers(17, LONGEST), st.data(), seeds, st.sampled_from([0, 1, 3, 5]), st.sampled_from([None, 3.5, 1e4])
+    st.integers(17, LONGEST), st.data(), seeds, st.sampled_from([0, 1, 3, 5]), st.sampled_from([None, 3.5, 1e4]),
+    st.sampled_from([0, 0, 1, 3, 32]),
 )  # fmt: skip
-def test_it_equals_all_queries_at_once(short_parts, length, data, seed, sinks, budget):
+def test_it_equals_all_queries_at_once(short_parts, length, data, seed, sinks, budget, selected):
     hidden, mask, dirty = masked(data, length, seed, ("full", "right", "empty"))
-    module = layer(seed % 1000, sinks=sinks, budget=budget)
+    module = layer(seed % 1000, sinks=sinks, budget=budget, selected_slots=selected)
     with torch.no_grad():
         assert_close(in_parts(module, dirty, mask), whole(module, hidden, mask))
 
 
-def test_parts_may_be_shorter_than_a_block(monkeypatch):
+@pytest.mark.parametrize("selected", [0, 2])
+def test_parts_may_be_shorter_than_a_block(monkeypatch, selected):
     monkeypatch.setattr(streaming, "LONG", 17)
     monkeypatch.setattr(streaming, "CPU_ROWS", 3)
-    module, hidden = layer(), normal(generator(1), 2, 43, HIDDEN)
+    module, hidden = layer(selected_slots=selected), normal(generator(1), 2, 43, HIDDEN)
     with torch.no_grad():
         assert_close(in_parts(module, hidden), whole(module, hidden, None))
 
@@ -119,8 +121,9 @@ def test_slots_alone_equal_all_queries_at_once(monkeypatch, short_parts, length,
             dirty[where] = residual[where] = math.inf
 
 
-def test_a_window_reads_no_token_whose_output_was_given_out(short_parts):
-    module, hidden = layer(), normal(generator(1), 3, 43, HIDDEN)
+@pytest.mark.parametrize("selected", [0, 2])
+def test_a_window_reads_no_token_whose_output_was_given_out(short_parts, selected):
+    module, hidden = layer(selected_slots=selected), normal(generator(1), 3, 43, HIDDEN)
     mask = torch.arange(43) < torch.tensor([43, 30, 0])[:, None]
     residual = torch.randn_like(hidden)
     expected = whole(module, hidden, mask) + residual
@@ -161,7 +164,7 @@ def test_where_something_stands_in_the_way_the_text_is_whole(short_parts):
         assert attention_in_parts(module, hidden, None, Shared(), hidden) is not None
 
 
-@pytest.mark.parametrize("kind", ["linear", "mean-window-sinks"])
+@pytest.mark.parametrize("kind", ["linear", "mean-window-sinks", "mean-window-selection"])
 def test_the_encoder_decides_once(short_parts, kind):
     """Not with a gradient, weights to return, dropout, a hook, or a layer of somebody else's."""
     made, given = model(kind, LinformerModel), text(2, 32)
