@@ -33,6 +33,11 @@ WRONG = [
     (WINDOW | {"memory_budget": 0}, r"memory_budget=0 must be a number of tokens above 0, or None"),
     (WINDOW | {"memory_budget": -3.0}, r"memory_budget=-3.0 must be"),
     ({"memory_budget": -5}, r"memory_budget=-5 must be a number of tokens above 0, or None"),
+    (WINDOW | {"selected_slots": -1}, r"selected_slots=-1 must be a whole number from 0 on; .*or selected_slots=0"),
+    ({"selected_slots": 2, "projection": "mean"}, r"selected_slots=2 .* needs attention_window \(here None\)"),
+    ({"selected_slots": 2}, r"selected_slots=2 .*'mean'.*, here 'linear'"),
+    ({"selected_slots": 2, "projection": "random"}, r"selected_slots=2 .* here 'random'"),
+    (WINDOW | {"selected_slots": 2, "causal": True}, r"selected_slots=2 .* causal=False \(here True\)"),
     ({"sink_tokens": 8}, r"sink_tokens=8 must be at least 0 and less than projected_length=8"),
     ({"sink_tokens": -1}, r"sink_tokens=-1 must be at least 0"),
     ({"normalization": "both"}, r"normalization='both' is not known; choose one of 'post', 'pre'"),
@@ -92,6 +97,7 @@ def test_what_does_not_go_together(options, message):
         {"projected_length": [[8, 4], [4, 8]], "projection_sharing": "none"},
         WINDOW,
         WINDOW | {"attention_window": 40},  # larger than n
+        WINDOW | {"selected_slots": 10**9},  # more than there are
         WINDOW | {"attention_window": 16, "projection": "convolution", "projection_sharing": "layerwise"},
         {"type_vocab_size": 0},
         {"num_hidden_layers": 0},
@@ -105,10 +111,23 @@ def test_what_goes_together(options):
     assert LinformerConfig(**made.to_dict()).to_dict() == made.to_dict()
 
 
+@pytest.mark.parametrize("name", ["projected_length", "selected_slots"])
 @pytest.mark.parametrize("wrong", ["8", 8.5, None], ids=repr)
-def test_wrong_types_are_refused(wrong):
-    with pytest.raises(StrictDataclassFieldValidationError, match=r"projected_length.*expected int"):
-        make({"projected_length": wrong})
+def test_wrong_types_are_refused(name, wrong):
+    with pytest.raises(StrictDataclassFieldValidationError, match=rf"{name}.*expected int"):
+        make({name: wrong})
+
+
+@pytest.mark.parametrize("wrong", ["2", 1.5, True, None, -1], ids=repr)
+def test_the_layer_selects_whole_numbers_of_slots(wrong):
+    with pytest.raises(ConfigurationError, match=f"selected_slots={wrong!r} must be a whole number from 0 on"):
+        LinformerAttention(8, 2, max_length=32, projection="mean", attention_window=8, selected_slots=wrong)
+
+
+@pytest.mark.parametrize("options", [{"tokens_per_slot": 4}, {"tile": (2, 2)}], ids=str)
+def test_without_a_window_nothing_is_selected(options):
+    with pytest.raises(ConfigurationError, match=r"selected_slots=1 .* needs attention_window \(here None\)"):
+        LinformerAttention(8, 2, projection="mean", selected_slots=1, **options)
 
 
 def test_the_layer_checks_the_same_relations():

@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 import torch
-from model_kinds import KINDS, config, model, text
+from model_kinds import KINDS, LONGEST, config, model, text
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import (
@@ -70,6 +70,19 @@ def test_every_kind_comes_back_bit_for_bit(kind, tmp_path):
     assert {name: getattr(loaded.config, name) for name in kept} == {name: getattr(made.config, name) for name in kept}
     given = text(2, 21)
     assert_close(loaded(**given).logits, made(**given).logits)
+
+
+def test_a_folder_from_before_slots_were_selected(tmp_path):
+    made = model("mean-window-sinks")
+    made.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    written = json.loads(file.read_text())
+    assert written.pop("selected_slots", 0) == 0
+    file.write_text(json.dumps(written))
+    loaded = AutoModel.from_pretrained(tmp_path)
+    assert loaded.config.selected_slots == 0
+    given = text(2, LONGEST)
+    assert_close(loaded(**given).last_hidden_state, made(**given).last_hidden_state)
 
 
 def test_what_the_file_holds(tmp_path):
