@@ -164,3 +164,19 @@ def test_a_document_selects_alone_as_in_a_batch(path, lengths, seed, sinks, sele
         alone.heads = [x[b : b + 1, :, :length] for x in inputs.heads]
         alone.memory, alone.bias = [x[b : b + 1, :, :made] for x in inputs.memory], inputs.bias
         assert_close(together[b : b + 1, :, :length], output(alone, path, budget))
+
+
+@pytest.mark.parametrize("path", ["sdpa", "eager", "compiled"])
+def test_gradients_of_gradients_equal_the_twin(path):
+    mask = torch.arange(22) < torch.tensor([[22], [15]])
+    inputs = Inputs((4, 2, True, 11, Text(2, 22, mask.long())), 2, sinks=1, reach=2, selected=2)
+    assert inputs.decided
+    found = []
+    for out in (output(inputs, path, 5.0), torch.where(inputs.defined, inputs.twin(5.0), 0.0)):
+        first = torch.autograd.grad((out * inputs.cotangent).sum(), inputs.leaves, create_graph=True)
+        total, source = torch.zeros(()).double(), generator(9)
+        for gradient in first:
+            total = total + (gradient * normal(source, *gradient.shape)).sum()
+        found.append([*first, *torch.autograd.grad(total, inputs.leaves)])
+    for one, other in zip(*found, strict=True):
+        assert_close(one, other)

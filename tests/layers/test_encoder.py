@@ -23,6 +23,8 @@ OPTIONS = [
     {"positions": "rotary", "projection": "convolution", "tokens_per_slot": 3},
     {"positions": "learned", "max_length": 90, "projection": "max"},
     {"attention_window": 8, "norm": "rms_norm", "gated": True, "activation": "silu", "pre_norm": False},
+    {"attention_window": 4, "selected_slots": 2, "positions": "rotary", "num_key_value_heads": 2},
+    {"attention_window": 8, "selected_slots": 1, "max_length": 90, "projected_length": 45, "projection": "max"},
     {"num_key_value_heads": 1, "head_dim": 5, "activation": torch.relu, "final_norm": False},
     {"max_length": 90, "projected_length": 200, "bias": False},
 ]
