@@ -90,3 +90,11 @@ def randomised(module, seed=0):
         for parameter in module.parameters():
             parameter.add_(0.2 * normal(source, *parameter.shape).to(parameter))
     return module.eval()
+
+
+def padded(width: int) -> Tensor:
+    """Masks of a text, with padding in front, behind, in holes on either side of column 12, and up to column 15."""
+    mask = torch.ones(6, width)
+    mask[1, :7], mask[2, 5:9], mask[3, 9:19], mask[4, :15], mask[5, -4:] = 0, 0, 0, 0, 0
+    mask[5, 16:18] = 0
+    return mask

@@ -7,7 +7,7 @@ from reference.orders import causal as twin
 from longform import LinformerAttention, LinformerEncoder
 from longform.errors import ConfigurationError, InputError
 from longform.layers.geometry import Projection
-from strategies import generator, normal, randomised
+from strategies import generator, normal, padded, randomised
 from tolerances import assert_close
 
 SIZES = [(1, 2, 19), (2, 4, 37), (4, 4, 50), (4, 8, 9), (3, 6, 31)]  # tokens a slot, window, n
@@ -82,6 +82,26 @@ def test_several_tokens_at_once_and_rows_with_holes():
     assert_close(torch.cat(parts, dim=1)[valid], whole[valid], scope="model")
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("positions", [None, "learned", "sine", "rotary"])
+@pytest.mark.parametrize("pieces", [(12, 20, 1, 4), (3, 9, 25), (37,)], ids=str)
+def test_padding_anywhere_in_any_piece(kind, positions, pieces):
+    options = {"short_convolution": 0, "max_length": 40} | kind
+    encoder = LinformerEncoder(
+        16, 2, 4, tokens_per_slot=2, attention_window=4, causal=True, positions=positions, **options
+    )
+    randomised(encoder.double())
+    hidden, mask, cache = normal(generator(1), 6, 37, 16), padded(37), encoder.new_cache()
+    hidden[mask == 0] = float("nan")
+    given = zip(hidden.split(pieces, 1), mask.split(pieces, 1), strict=True)
+    parts = torch.cat([encoder(x, some, cache=cache) for x, some in given], dim=1)
+    whole, valid = encoder(hidden, mask), mask.bool()
+    assert_close(parts[valid], whole[valid], scope="model")
+    found, wanted = (torch.autograd.grad(x[valid].sum(), [*encoder.parameters()]) for x in (parts, whole))
+    for one, other in zip(found, wanted, strict=True):
+        assert_close(one, other, scope="model")
+
+
 @torch.no_grad()
 def test_memory_is_two_windows_and_the_slots():
     """Of a layer with a longest text nothing grows; without one, slots do."""
@@ -92,7 +112,7 @@ def test_memory_is_two_windows_and_the_slots():
         seen.add(cache.numbers())
     assert len(seen) == 1
     slots, ring = 4096 // 8, 2 * 8
-    assert seen.pop() == 2 * (2 * slots * 8 + slots + 2 * ring * 8 + ring + 8 * 8 + 4 * 8 + 1)
+    assert seen.pop() == 2 * (2 * slots * 8 + slots + 2 * ring * 8 + ring + 8 * 8 + 4 * 8 + 2)
     endless = LinformerEncoder(8, 1, 2, tokens_per_slot=8, attention_window=8, causal=True).eval()
     cache = endless.new_cache()
     for _ in range(1100):

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 from longform import LinformerConfig, LinformerForCausalLM
 from longform.errors import ConfigurationError, InputError
 from longform.layers.causal_cache import CausalCache
-from strategies import randomised
+from strategies import padded, randomised
 from tolerances import assert_close
 
 SIZES = {
@@ -51,6 +51,45 @@ def test_step_by_step_is_the_whole_pass():
         logits.append(out.logits)
     assert_close(torch.cat(logits, dim=1), model(ids).logits, scope="model")
     assert model(ids, logits_to_keep=1).logits.shape == (2, 1, 40)
+
+
+MASKS = {"of the piece": False, "of all columns": True}
+
+
+@pytest.mark.parametrize(
+    "options", [*KINDS.values(), {"pad_token_id": 1, "position_offset": 2, "bos_token_id": 0}], ids=str
+)
+@pytest.mark.parametrize("whole_mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("vectors", [False, True], ids=["ids", "vectors"])
+@torch.no_grad()
+def test_padding_anywhere_in_any_turn(options, whole_mask, vectors):
+    """A conversation in a batch, padded on either side and within, is what the whole gives."""
+    model, ids, mask = made(**options), torch.randint(2, 40, (6, 37)), padded(37).long()
+    ids[mask == 0] = model.config.pad_token_id
+    given = {"inputs_embeds": model.get_input_embeddings()(ids)} if vectors else {"input_ids": ids}
+    past, logits, end = None, [], 0
+    for length in (12, 20, 1, 4):
+        some, end = slice(end, end + length), end + length
+        own = mask[:, :end] if whole_mask else mask[:, some]
+        out = model(
+            **{name: x[:, some] for name, x in given.items()}, attention_mask=own, past_key_values=past, use_cache=True
+        )
+        logits, past = [*logits, out.logits], out.past_key_values
+    valid = mask.bool()
+    assert_close(torch.cat(logits, dim=1)[valid], model(**given, attention_mask=mask).logits[valid], scope="model")
+
+
+def test_a_mask_that_changes_what_was_read_is_refused():
+    model, ids = made(), torch.randint(1, 40, (2, 12))
+    past = model(ids, use_cache=True).past_key_values
+    mask = torch.ones(2, 13, dtype=torch.long)
+    mask[1, 3] = 0
+    with pytest.raises(InputError, match="attention_mask is not what it was"):
+        model(ids[:, :1], attention_mask=mask, past_key_values=past)
+    with pytest.raises(InputError, match="expected \\(batch, tokens\\) = \\(2, 1\\)"):
+        model(ids[:, :1], attention_mask=mask[:, :5], past_key_values=past)
+    with pytest.raises(InputError, match="the cache is of 2 layers, and there are 1"):
+        made(num_hidden_layers=1)(ids[:, :1], past_key_values=past)
 
 
 def test_the_loss_is_of_the_next_token():

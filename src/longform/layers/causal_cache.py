@@ -2,7 +2,7 @@
 
 A layer keeps the keys and values of two blocks, the hidden states of one run and one slot for each run before them. The
 slot of the run that is being read is formed anew with each token; it is seen only when two more blocks have begun.
-Rows of a batch may have read different numbers of tokens.
+Padding has a place, as it has in a whole text, unless it stands before all text of a row of a model.
 
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, w window, c tokens of a run, s sinks, S slots, r taps.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from longform.errors import InputError
-from longform.functional.masks import blank_padding, document_lengths
+from longform.functional.masks import TextFirst, blank_padding, checked_mask, text_first
 from longform.layers.memory import memory_of_heads
 from longform.layers.sequence_projection import RunProjection
 
@@ -23,13 +23,14 @@ ROOM = 64  # slots that are added at a time where texts have no longest length
 
 
 class LayerCache:
-    """One layer's part. ``length`` long (B,): tokens read; ``key``, ``value`` (B, 2 w, h, d), token t in place
-    t mod 2 w, and ``holds`` bool (B, 2 w); ``hidden`` (B, c, D) of the present run; ``taps`` (B, r - 1, D), the last
+    """One layer's part. ``length`` long (B,): places read, and ``after`` when the present piece is; ``key``, ``value``
+    (B, 2 w, h, d), place t at t mod 2 w, and ``holds`` bool (B, 2 w), which are text; ``hidden`` (B, c, D) of the present run; ``taps`` (B, r - 1, D), the last
     inputs of a short convolution; ``slot_key``, ``slot_value`` (B, s + S, h, d), and the tokens in them, ``count``
     (B, s + S).
     """
 
     length: Tensor
+    after: Tensor
     key: Tensor
     value: Tensor
     holds: Tensor
@@ -42,62 +43,91 @@ class LayerCache:
     def __init__(self) -> None:
         self.begun, self.longest = False, 0
 
-    def check_room(self, more: int, most: int | None) -> None:
-        """Raise InputError where ``more`` tokens are too many for a layer of ``most``."""
-        if most is not None and self.longest + more > most:
-            raise InputError(
-                f"the cache has read {self.longest} tokens and gets {more} more, and {most} are the most there can be"
-            )
-
-    def reorder(self, rows: Tensor) -> None:
-        """Keep the rows ``rows`` long (B',) of the batch, in that order: what a search by beams asks for."""
-        for name, x in vars(self).items():
-            if isinstance(x, Tensor):
-                setattr(self, name, x.index_select(0, rows.to(x.device)))
-
 
 class CausalCache:
-    """Cache of all ``layers`` of a causal encoder; new and empty, it is filled by the first call that has it."""
+    """Cache of all ``layers`` of a causal encoder; new and empty, it is filled by the first call that has it.
+
+    ``mask`` bool (B, m): which of the m columns that were read are text; ``counted`` long (B, 1): tokens that have a
+    position, where padding tokens have none.
+    """
 
     is_compileable = False
+    mask: Tensor
+    counted: Tensor
 
     def __init__(self, layers: int) -> None:
         self.layers = [LayerCache() for _ in range(layers)]
 
-    @property
-    def length(self) -> Tensor | None:
-        """Tokens read, long (B,); None before the first."""
-        return self.layers[0].length if self.layers and self.layers[0].begun else None
+    def read(
+        self, mask: Tensor | None, given: Tensor, *, layers: int, most: int | None, from_text: bool = False
+    ) -> tuple[Tensor | None, TextFirst | None, Tensor]:
+        """Note the next columns ``given`` (B, n, ...), whose ``mask`` is (B, n), or (B, m + n) with all before them.
 
-    def check_room(self, more: int, most: int | None) -> None:
-        """Raise InputError where ``more`` tokens are too many for layers of ``most``."""
-        for layer in self.layers[:1]:
-            layer.check_room(more, most)
+        ``from_text``: a row's places begin with its text. ``layers`` and ``most`` columns (None: any number): of the
+        encoder. Returns the mask of the n columns, bool or None where nothing is padded; how they are moved, so that
+        places follow one another; and these places, long (B, n). Raises InputError for what cannot be the next columns.
+        """
+        (batch, length), columns, device = given.shape[:2], self.get_seq_length(), given.device
+        self._check(batch, length, layers, most)
+        if not columns:
+            self.mask = torch.ones(batch, 0, dtype=torch.bool, device=device)
+            self.counted = torch.zeros(batch, 1, dtype=torch.long, device=device)
+        past = self.mask
+        if mask is not None and columns and mask.shape == (batch, columns + length):
+            if not torch.equal(mask[:, :columns].bool(), past):
+                raise InputError("attention_mask is not what it was in the tokens that the cache has read: begin anew")
+            mask = mask[:, columns:]
+        mask = checked_mask(mask, batch=batch, length=length)
+        now = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
+        self.mask = torch.cat([past, now], dim=1)
+        counted = self.mask.cumsum(dim=1) > 0 if from_text else torch.ones_like(self.mask)
+        before = counted[:, :columns].sum(dim=1, keepdim=True)
+        for layer in self.layers:
+            layer.after = counted.sum(dim=1)
+        order = text_first(mask | (before > 0)) if from_text and mask is not None else None
+        return mask, order, before + torch.arange(length, device=device)
+
+    def _check(self, batch: int, length: int, layers: int, most: int | None) -> None:
+        columns = self.get_seq_length()
+        if layers != len(self.layers):
+            raise InputError(f"the cache is of {len(self.layers)} layers, and there are {layers}")
+        if columns and batch != len(self.mask):
+            raise InputError(f"the input has a batch of {batch}, the cache one of {len(self.mask)}")
+        if most is not None and columns + length > most:
+            raise InputError(
+                f"the cache has read {columns} tokens and gets {length} more, and {most} are the most there can be"
+            )
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """The most tokens that a row has read, by Hugging Face's name."""
+        """Columns read, by Hugging Face's name."""
         return self.layers[0].longest if self.layers else 0
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Keep the rows ``beam_idx`` (B',), by Hugging Face's name."""
-        for layer in self.layers:
-            layer.reorder(beam_idx)
+        for part in (self, *self.layers):
+            _reorder(part, beam_idx)
 
     def numbers(self) -> int:
         """Numbers kept in all, for a measure of its memory."""
         return sum(x.numel() for layer in self.layers for x in vars(layer).values() if isinstance(x, Tensor))
 
 
+def _reorder(part: LayerCache | CausalCache, rows: Tensor) -> None:
+    """Keep the rows ``rows`` long (B',) of the batch, in that order: what a search by beams asks for."""
+    for name, x in vars(part).items():
+        if isinstance(x, Tensor):
+            setattr(part, name, x.index_select(0, rows.to(x.device)))
+
+
 def remember(attention: Attention, given: Tensor, hidden: Tensor, mask: Tensor | None, shared: Shared) -> None:
     """Fill the cache in ``shared`` with a text: ``given`` (B, n, D), and ``hidden`` after the short convolution."""
     cache: LayerCache = shared.cache
     projection, run, window = _sizes(attention, shared)
-    batch, length, device = len(hidden), hidden.shape[1], hidden.device
+    length, device = hidden.shape[1], hidden.device
     key, value = attention.keys_and_values(hidden, mask, shared.rotation)
     memory = memory_of_heads(key, value, mask, projection, attention.sinks, hidden)
     assert memory.slots is not None
-    cache.length = document_lengths(mask, batch=batch, length=length, device=device)
-    cache.longest = length
+    cache.length, cache.longest = cache.after, length
     slots = attention.sinks + -(-(attention.max_length or length + ROOM * run) // run)
     cache.slot_key, cache.slot_value = (_widened(x.transpose(1, 2), slots) for x in (memory.key, memory.value))
     cache.count = _widened(memory.slots.count, slots)
@@ -116,34 +146,38 @@ def remember(attention: Attention, given: Tensor, hidden: Tensor, mask: Tensor |
 
 def attend_next(attention: Attention, given: Tensor, mask: Tensor | None, shared: Shared) -> Tensor:
     """The input of the output projection, (B, n, h d), of n more tokens ``given`` (B, n, D), one after the other."""
-    cache: LayerCache = shared.cache
     attention.check_shape(given, "hidden_states")
-    if len(given) != len(cache.length):
-        raise InputError(f"hidden_states has a batch of {len(given)}, the cache one of {len(cache.length)}")
-    cache.check_room(given.shape[1], attention.max_length)
-    out = []
+    given, out = blank_padding(given, mask), []
+    text = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device) if mask is None else mask
     for place in range(given.shape[1]):
-        turned = None if shared.rotation is None else shared.rotation.at(slice(place, place + 1))
-        out.append(_attend_one(attention, given[:, place : place + 1], cache, shared._replace(rotation=turned)))
+        one = slice(place, place + 1)
+        turned = None if shared.rotation is None else shared.rotation.at(one)
+        out.append(_attend_one(attention, given[:, one], text[:, one], shared._replace(rotation=turned)))
     return torch.cat(out, dim=1)
 
 
-def _attend_one(attention: Attention, given: Tensor, cache: LayerCache, shared: Shared) -> Tensor:
-    """One token of each row, (B, 1, D) -> (B, 1, h d)."""
+def _attend_one(attention: Attention, given: Tensor, text: Tensor, shared: Shared) -> Tensor:
+    """One token of each row, (B, 1, D) -> (B, 1, h d); ``text`` (B, 1): which are no padding.
+
+    Padding after a row's last place is put there too, and written over by what comes in that place.
+    """
+    cache: LayerCache = shared.cache
     projection, run, window = _sizes(attention, shared)
     at, sinks = cache.length, attention.sinks
+    advances = at < cache.after
     hidden = given
     if attention.convolution is not None:
         read = torch.cat([cache.taps, given], dim=1)
-        hidden, cache.taps = attention.convolution(read)[:, -1:], read[:, 1:]
+        hidden = blank_padding(attention.convolution(read)[:, -1:], text)
+        cache.taps = torch.where(advances[:, None, None], read[:, 1:], cache.taps)
     query = attention.queries(hidden, shared.rotation)
     key, value = attention.keys_and_values(hidden, None, shared.rotation)
     place, inside = at % (2 * window), at % run
     cache.key, cache.value = _put(cache.key, place, key), _put(cache.value, place, value)
-    cache.holds = _put(cache.holds, place, cache.holds.new_ones(len(at), 1))
+    cache.holds = _put(cache.holds, place, text)
     cache.hidden = _put(cache.hidden, inside, hidden)
     _form_slot(attention, cache, projection, run)
-    cache.length, cache.longest = at + 1, cache.longest + 1
+    cache.length, cache.longest = at + advances, cache.longest + 1
     slots, ring = torch.arange(cache.count.shape[1], device=at.device), torch.arange(2 * window, device=at.device)
     home = torch.where(slots < sinks, slots, (slots - sinks) * run) // window
     block = (at // window)[:, None]
@@ -158,7 +192,8 @@ def _attend_one(attention: Attention, given: Tensor, cache: LayerCache, shared: 
         bias = bias + torch.where(slots >= sinks, (attention.memory_budget / total).log().clamp(max=0.0), 0.0)
     bias = bias[:, None] + (0.0 if attention.memory_bias is None else attention.memory_bias.to(wide)[:, None])
     bias = torch.cat([bias, bias.new_zeros(len(at), bias.shape[1], 2 * window)], dim=2)
-    bias = bias.masked_fill(~torch.cat([far, near], dim=1)[:, None], float("-inf"))
+    seen = torch.cat([far, near], dim=1) | ~text  # padding sees something, so that it is no NaN
+    bias = bias.masked_fill(~seen[:, None], float("-inf"))
     keys, values = torch.cat([cache.slot_key, cache.key], dim=1), torch.cat([cache.slot_value, cache.value], dim=1)
     logits = torch.einsum("bohd,bshd->bhs", query * query.shape[-1] ** -0.5, keys) + bias
     return torch.einsum("bhs,bshd->bhd", logits.softmax(dim=-1).to(values.dtype), values).flatten(1)[:, None]
@@ -189,7 +224,7 @@ def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjectio
     for name, pooled, tokens in (("slot_key", memory.key, cache.key), ("slot_value", memory.value, cache.value)):
         row = torch.where(leads[:, None, None, None], _at(tokens, here), pooled.transpose(1, 2))
         setattr(cache, name, _put(getattr(cache, name), place, row))
-    cache.count = _put(cache.count, place, torch.where(leads[:, None], 1.0, memory.slots.count))
+    cache.count = _put(cache.count, place, torch.where(leads[:, None], _at(cache.holds, here), memory.slots.count))
 
 
 def _sizes(attention: Attention, shared: Shared) -> tuple[RunProjection, int, int]:

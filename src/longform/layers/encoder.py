@@ -280,10 +280,15 @@ class LinformerEncoder(Stack):
             attention.check_shape(hidden_states, "hidden_states")
         self._check_cache(cache)
         batch, length, _ = hidden_states.shape
-        read = None if cache is None else cache.length
-        mask = checked_mask(mask, batch=batch, length=length) if read is None else None
+        if cache is None:
+            mask, places = (
+                checked_mask(mask, batch=batch, length=length),
+                torch.arange(length, device=hidden_states.device),
+            )
+        else:
+            sizes: Any = {"layers": len(self.layers), "most": getattr(attention, "max_length", None)}
+            mask, _, places = cache.read(mask, hidden_states, **sizes)
         hidden = blank_padding(hidden_states, mask)
-        places = torch.arange(length, device=hidden.device) + (0 if read is None else read[:, None])
         out = self.run(
             self._with_positions(hidden, places),
             mask,

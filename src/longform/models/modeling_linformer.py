@@ -313,19 +313,22 @@ class LinformerModel(LinformerPreTrainedModel):
         Raises InputError on both or neither input, on n above max_position_embeddings, and on a bad mask.
         """
         batch, length = self._checked_shape(input_ids, inputs_embeds)
-        read = None if past_key_values is None else past_key_values.length
-        if past_key_values is not None and read is not None:
-            past_key_values.check_room(length, self.config.max_position_embeddings)
-            attention_mask, position_ids = None, read[:, None] + torch.arange(length, device=read.device)
-        mask = checked_mask(attention_mask, batch=batch, length=length)
+        if past_key_values is None:
+            mask = checked_mask(attention_mask, batch=batch, length=length)
+            order, places = text_first(mask), None
+        else:
+            sizes: Any = {"layers": self.config.num_hidden_layers, "most": self.config.max_position_embeddings}
+            given = inputs_embeds if input_ids is None else input_ids
+            mask, order, places = past_key_values.read(attention_mask, given, from_text=True, **sizes)
         readers = reading_mask(mask, query_expansion_positions)
         if inputs_embeds is not None:
             inputs_embeds = blank_padding(inputs_embeds, mask if readers is None else readers)
-        order = text_first(mask)
         if order is not None:
             mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids = _all_moved(
                 order.there, mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids
             )
+        if places is not None and position_ids is None:
+            position_ids = self._next_positions(input_ids, places, past_key_values)
         hidden = self._embedded(
             input_ids, inputs_embeds=inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
         )
@@ -351,6 +354,14 @@ class LinformerModel(LinformerPreTrainedModel):
             hidden_states=out.hidden_states,
             attentions=out.attentions,
         )
+
+    def _next_positions(self, input_ids: Tensor | None, places: Tensor, cache: Any) -> Tensor:
+        """Positions of the tokens at ``places`` long (B, n), which are these, or counted without padding tokens."""
+        if input_ids is None or self.embeddings.uncounted is None or self.embeddings.position_embeddings is None:
+            return places
+        own = self.embeddings.positions(input_ids, places.shape[1], places.device)
+        before, cache.counted = cache.counted, cache.counted + (own >= 0).sum(dim=1, keepdim=True)
+        return torch.where(own < 0, own, own + before)
 
     def _embedded(self, input_ids: Tensor | None, **given: Tensor | None) -> Tensor:
         """The embeddings of long (B, n) or of what is ``given`` in their place, as wide as the encoder: (B, n, D)."""
