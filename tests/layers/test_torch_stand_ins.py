@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from longform import LinformerEncoderLayer, LinformerMultiheadAttention
+from longform import LinformerAttention, LinformerEncoder, LinformerEncoderLayer, LinformerMultiheadAttention
+from longform.choices import PROJECTIONS
 from longform.errors import ConfigurationError, InputError
 from strategies import randomised
 from tolerances import assert_close
@@ -115,6 +116,33 @@ def test_the_layer_is_never_full_attention_by_torchs_fused_path(fused):
         torch.backends.mha.set_fastpath_enabled(True)
 
 
+MASKED = {
+    "attention": lambda **options: LinformerAttention(16, 4, max_length=32, projected_length=8, **options),
+    "encoder": lambda **options: LinformerEncoder(16, 1, 4, max_length=32, projected_length=8, **options),
+    "multi-head": lambda **options: LinformerMultiheadAttention(16, 4, max_length=32, projected_length=8, **options),
+    "stack of torch's": lambda **options: nn.TransformerEncoder(
+        LinformerEncoderLayer(16, 4, 32, max_length=32, projected_length=8, **options), 1, enable_nested_tensor=False
+    ),
+}
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS)
+@pytest.mark.parametrize("name", MASKED)
+def test_float_masks_of_padding(name, projection):
+    """Torch's 0 and -inf hide what True hides; a number to be added to logits is refused."""
+    module, x = randomised(MASKED[name](projection=projection)), torch.randn(9, 9, 16)
+    given = (x, x, x) if name == "multi-head" else (x,)
+    argument = "src_key_padding_mask" if name == "stack of torch's" else "key_padding_mask"
+    hides = torch.zeros(9, 9, dtype=torch.bool)
+    hides[1, 4:] = hides[2, 3] = True
+    wanted, found = (module(*given, **{argument: m}) for m in (hides, torch.zeros(9, 9).masked_fill(hides, -torch.inf)))
+    for one, other in zip(*((x if isinstance(x, tuple) else (x,)) for x in (found, wanted)), strict=True):
+        assert torch.equal(one, other)
+    for odd in (1.5, -0.7, -1e9, torch.nan, torch.inf):
+        with pytest.raises(InputError, match="key_padding_mask holds"):
+            module(*given, **{argument: torch.zeros(9, 9).masked_fill(hides, odd)})
+
+
 def test_a_causal_mask_is_honoured_by_causal_layers():
     options = {"dropout": 0.0, "batch_first": True}
     theirs = nn.TransformerEncoderLayer(16, 4, 32, **options)
@@ -124,8 +152,9 @@ def test_a_causal_mask_is_honoured_by_causal_layers():
     for given in ({"src_mask": mask, "is_causal": True}, {"src_mask": mask}, {"src_mask": mask == float("-inf")}):
         assert_close(ours(hidden, **given), theirs(hidden, src_mask=mask, is_causal=True), scope="model")
     assert_close(ours(hidden), ours(hidden, src_mask=mask))  # which it is without being told
-    with pytest.raises(InputError, match="is not the causal one"):
-        ours(hidden, src_mask=mask.flip(0))
+    for other in (mask.flip(0), mask - 0.5 * torch.ones(9, 9).tril(-1), mask[:, :8]):
+        with pytest.raises(InputError, match="is not the causal one"):
+            ours(hidden, src_mask=other)
 
 
 def test_what_is_refused():

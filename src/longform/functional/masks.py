@@ -58,13 +58,22 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
 
 def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
     """One mask (B, n), 1 for text, of two conventions: ``key_padding_mask`` (B, n) is True for padding, as torch's
-    modules have it, or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given.
+    modules have it, or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given,
+    and in eager mode on other numbers, which torch adds to the logits of a key.
     """
     if key_padding_mask is None:
         return attention_mask
     if attention_mask is not None:
         raise InputError("give attention_mask (1 for text) or key_padding_mask (True for padding), not both")
-    return key_padding_mask == 0 if key_padding_mask.is_floating_point() else ~key_padding_mask.bool()
+    if key_padding_mask.dtype != torch.bool and is_eager():
+        hides = float("-inf") if key_padding_mask.is_floating_point() else 1
+        odd = key_padding_mask[(key_padding_mask != 0) & (key_padding_mask != hides)]
+        if len(odd):
+            raise InputError(
+                f"key_padding_mask holds {odd[0].item()}; it takes 0 for text and {hides} for padding, or False and True: "
+                "a number to be added to the logits of one key has no place where a slot stands for several"
+            )
+    return key_padding_mask == 0
 
 
 class TextFirst(NamedTuple):

@@ -188,11 +188,11 @@ class LinformerMultiheadAttention(LinformerAttention):
             )
         if mask is None or not is_eager():
             return
-        hidden = mask if mask.dtype == torch.bool else mask == float("-inf")
-        if mask.dim() != 2 or not torch.equal(hidden, torch.ones_like(hidden).triu(1)):
+        hides = True if mask.dtype == torch.bool else float("-inf")
+        if mask.dim() != 2 or not torch.equal(mask, torch.where(torch.ones_like(mask).triu(1) > 0, hides, 0).to(mask)):
             raise InputError(
                 f"attn_mask of shape {tuple(mask.shape)} is not the causal one, (n, n) with True or -inf above the "
-                "diagonal, which is all that a module with causal=True honours"
+                "diagonal and False or 0 elsewhere, which is all that a module with causal=True honours"
             )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
