@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from longform import LinformerAttention, LinformerEncoder, LinformerEncoderLayer, LinformerMultiheadAttention
-from longform.choices import PROJECTIONS
+from longform.choices import POOLED, PROJECTIONS
 from longform.errors import ConfigurationError, InputError
 from strategies import randomised
 from tolerances import assert_close
@@ -116,6 +116,56 @@ def test_the_layer_is_never_full_attention_by_torchs_fused_path(fused):
         torch.backends.mha.set_fastpath_enabled(True)
 
 
+KINDS = [{"projection": p} for p in PROJECTIONS]
+KINDS += [{"projection": p, "short_convolution": 3} for p in PROJECTIONS]
+KINDS += [{"projection": p, "attention_window": 6, "projected_length": 16} for p in POOLED]
+KINDS += [{"projection": "mean", "attention_window": 6, "projected_length": 16, "causal": True, "short_convolution": 3}]
+KINDS += [{"projection": "mean", "attention_window": 16}]  # which reaches across everything
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_equal_values_give_equal_results(kind, masked):
+    """Whichever tensors are passed; and self-attention is what LinformerAttention computes."""
+    options = {"max_length": 32, "projected_length": 8} | kind
+    ours = randomised(LinformerMultiheadAttention(16, 4, batch_first=True, **options).double())
+    plain = LinformerAttention(16, 4, **options).double().eval()
+    own = ours.state_dict()
+    names = [f"{name}.{of}" for of in ("weight", "bias") for name in ("query", "key", "value")]
+    parts = [*own["in_proj_weight"].chunk(3), *own["in_proj_bias"].chunk(3)]
+    given = {name: own[name] for name in plain.state_dict() if name in own} | dict(zip(names, parts, strict=True))
+    plain.load_state_dict(given | {f"output.{of}": own[f"out_proj.{of}"] for of in ("weight", "bias")})
+    x, mask = torch.randn(3, 24, 16).double(), torch.zeros(3, 24, dtype=torch.bool)
+    mask[1, 20:] = mask[2, 3] = masked
+    x[mask] = 1e30
+    expected = plain(x, key_padding_mask=mask)[~mask]
+    for query, key, value in ((x, x, x), (x.clone(), x.clone(), x.clone()), (x + 0, x, x), (x, x, x + 0)):
+        out, _ = ours(query, key, value, key_padding_mask=mask)
+        assert_close(out[~mask], expected)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_positions_in_queries_and_keys_alone(kind):
+    """q = k = x + pos, v = x, as DETR has it: where values read no feature of a position, x + pos is no other value."""
+    options = {"max_length": 32, "projected_length": 8, "batch_first": True} | kind
+    ours = randomised(LinformerMultiheadAttention(16, 4, **options).double())
+    x, places = torch.randn(2, 24, 16).double(), torch.randn(24, 16).double()
+    places[:, 8:] = 0
+    with torch.no_grad():
+        ours.in_proj_weight[32:, :8] = 0
+    found = ours(x + places, x + places, x)[0]
+    assert_close(found, ours(*3 * [x + places])[0])
+    assert (found - ours(x, x, x)[0]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_many_texts_by_vmap(kind):
+    options = {"max_length": 32, "projected_length": 8, "batch_first": True} | kind
+    ours, rows = randomised(LinformerMultiheadAttention(16, 4, **options).double()), torch.randn(3, 2, 24, 16).double()
+    found = torch.func.vmap(lambda q, k, v: ours(q, k, v)[0])(rows, rows, rows)
+    assert_close(found, torch.stack([ours(x, x, x)[0] for x in rows]))
+
+
 MASKED = {
     "attention": lambda **options: LinformerAttention(16, 4, max_length=32, projected_length=8, **options),
     "encoder": lambda **options: LinformerEncoder(16, 1, 4, max_length=32, projected_length=8, **options),
@@ -171,5 +221,7 @@ def test_what_is_refused():
         module(x, x, x[:5])
     windowed = LinformerMultiheadAttention(16, 4, attention_window=4)
     windowed(x, x, x)
-    with pytest.raises(ConfigurationError, match="a context is attended to through its slots alone"):
+    with pytest.raises(InputError, match="is for the tokens of one text"):
         windowed(x, x[:4], x[:4])
+    with pytest.raises(InputError, match="is for the tokens of one text"):
+        LinformerMultiheadAttention(16, 4, short_convolution=3)(x, x[:4], x[:4])

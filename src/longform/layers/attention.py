@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longform.choices import POOLED
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention, weighted_slots
-from longform.functional.masks import mask_of_text
+from longform.functional.masks import blank_padding, mask_of_text
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.causal_cache import attend_next, remember
@@ -244,7 +244,11 @@ class LinformerAttention(SelfAttention):
             other = "hidden_states" if value is None else "hidden_states and value"
             raise InputError(f"context (or key) {tuple(context.shape)} and {other} are of other batches or tokens")
         query = self.queries(hidden_states.to(source.dtype)).transpose(1, 2)
-        memories = self.slot_memories(source, mask, NOTHING_SHARED, value)
+        if value is not None and value.shape[2] == self.context_size:  # as a convolution needs
+            value, _ = self.checked(value, mask, name="context")
+        elif value is not None:
+            value = blank_padding(value, mask)
+        memories = self.slot_memories(source, mask, Shared(value=value))
         out, weights = self.attended(query, memories, output_attentions=output_attentions)
         return out.transpose(1, 2).flatten(2), weights
 
@@ -262,6 +266,9 @@ class LinformerAttention(SelfAttention):
         if self.causal and shared.cache is not None:
             remember(self, hidden_states, hidden, mask, shared)
         reading = hidden if shared.readers is None else self.checked(hidden_states, shared.readers)[0]
+        if shared.query is not None and shared.value is not None:
+            reading, value = (self.checked(x, mask)[0] for x in (shared.query, shared.value))
+            shared = shared._replace(value=value)
         query = self.queries(reading, shared.rotation).transpose(1, 2)
         if self.window is None or self.reaches_all(hidden.shape[1], output_attentions=output_attentions):
             memories = self.memories(hidden, mask, shared)
@@ -331,17 +338,15 @@ class LinformerAttention(SelfAttention):
         """Heads and what they attend to for hidden (B, n, D): all tokens where these are in reach, else slots."""
         if not self.reaches_all(hidden.shape[1]):
             return self.slot_memories(hidden, mask, shared)
-        keys, values = (x.transpose(1, 2) for x in self.keys_and_values(hidden, None, shared.rotation))
+        keys, values = (x.transpose(1, 2) for x in self.keys_and_values(hidden, None, shared.rotation, shared.value))
         return [(self._all_heads, Memory(keys, values, None if mask is None else mask[:, None], None))]
 
-    def slot_memories(
-        self, hidden: Tensor, mask: Tensor | None, shared: Shared, value: Tensor | None = None
-    ) -> list[tuple[list[int], Memory]]:
-        """Heads of one k and their slots, from hidden (B, n, D), or from full keys and values where keys are turned or
-        layers are adapters; ``value`` (B, n, .): what values are made of, None for ``hidden``.
+    def slot_memories(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> list[tuple[list[int], Memory]]:
+        """Heads of one k and their slots, from hidden (B, n, D), or from full keys and values where keys are turned,
+        layers are adapters or values are made of something else.
         """
         groups = self._groups(shared.projection)
-        if shared.rotation is None and value is None and self.memory_is_affine():
+        if shared.rotation is None and shared.value is None and self.memory_is_affine():
             found = []
             for heads, projection in groups:
                 sides = self.key, self.value
@@ -350,7 +355,7 @@ class LinformerAttention(SelfAttention):
                 memory = memory_of_hidden(hidden, mask, projection, *sides, len(heads), self.sinks)
                 found.append((heads, memory))
             return found
-        full = self.keys_and_values(hidden, mask, shared.rotation, value)
+        full = self.keys_and_values(hidden, mask, shared.rotation, shared.value)
         return [
             (heads, memory_of_heads(*(of_heads(x, heads, 2) for x in full), mask, projection, self.sinks, hidden))
             for heads, projection in groups
@@ -407,7 +412,7 @@ class LinformerAttention(SelfAttention):
         and weights or None. ``neighbours``: of the blocks of a grid.
         """
         groups, dropout = self._groups(shared.projection), self.dropout if self.training else 0.0
-        key, value = self.keys_and_values(hidden, mask, shared.rotation)
+        key, value = self.keys_and_values(hidden, mask, shared.rotation, shared.value)
         options = {
             "mask": mask, "window": self.window, "memory_budget": self.memory_budget, "sinks": self.sinks,
             "dropout": dropout, "causal": self.causal, "neighbours": neighbours, "selected": self.selected_slots,

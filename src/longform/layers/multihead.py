@@ -14,7 +14,7 @@ from longform.functional.dispatch import is_eager
 from longform.functional.masks import mask_of_text
 from longform.layers.attention import LinformerAttention
 from longform.layers.geometry import Projection
-from longform.layers.self_attention import NOTHING_SHARED
+from longform.layers.self_attention import NOTHING_SHARED, Shared
 from longform.layers.sequence_projection import Weights
 
 
@@ -76,6 +76,7 @@ class LinformerMultiheadAttention(LinformerAttention):
         self.bias_k = self.bias_v = None
         self.add_zero_attn = False
         self._qkv_same_embed_dim = self.kdim == self.vdim == embed_dim
+        self.of_one_text = self.window is not None or (self.convolution is not None and self._qkv_same_embed_dim)
         if self._qkv_same_embed_dim:
             self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
             widths: tuple[int, ...] = ()
@@ -156,10 +157,9 @@ class LinformerMultiheadAttention(LinformerAttention):
         ``attn_mask``: None, or where the module was made with causal=True a causal mask, which changes nothing.
         Returns the output in the query's shape, and with ``need_weights`` the weights on slots (B, n, k), or
         (B, h, n, k) without ``average_attn_weights``; see LinformerAttention for those of a window.
-        Raises InputError on other masks and shapes. A window and ``causal`` are of self-attention: query, key and value
-        are one tensor then.
+        Raises InputError on other masks and shapes. A window, ``causal`` and, without kdim and vdim, a short convolution
+        are of self-attention: query, key and value have one shape then, as different as they may be (DETR's positions).
         """
-        self._check_mask(attn_mask, is_causal)
         _check_axes(query, key, value)
         one_text, one_input, one_memory = query.dim() == 2, query is key is value, key is value
         batch_axis = 0 if one_text or self.batch_first else 1
@@ -167,17 +167,25 @@ class LinformerMultiheadAttention(LinformerAttention):
             query, key, value = query[None], key[None], value[None]
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         query, key, value = query.transpose(0, batch_axis), key.transpose(0, batch_axis), value.transpose(0, batch_axis)
+        self._check_mask(attn_mask, is_causal, query.shape[1])
         mask = mask_of_text(None, key_padding_mask)
-        if one_input and (self.window is not None or self.convolution is not None):
-            context, weights = self.context(query, mask, NOTHING_SHARED, output_attentions=need_weights)
-        else:
+        if not self.of_one_text:
             own = None if one_memory and self.kdim == self.vdim else value
             context, weights = self.across(query, key, mask, own, output_attentions=need_weights)
+        elif query.shape == key.shape == value.shape:
+            shared = NOTHING_SHARED if one_input else Shared(query=query, value=value)
+            context, weights = self.context(key, mask, shared, output_attentions=need_weights)
+        else:
+            raise InputError(
+                f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}: a "
+                "module with attention_window, causal or short_convolution is for the tokens of one text; for others "
+                "make it without them, and slots alone are attended to"
+            )
         out = self.output(context).transpose(0, batch_axis)
         weights = _averaged(weights) if average_attn_weights else weights
         return _of_one_text(out, weights) if one_text else (out, weights)
 
-    def _check_mask(self, mask: Tensor | None, is_causal: bool) -> None:
+    def _check_mask(self, mask: Tensor | None, is_causal: bool, length: int) -> None:
         """Raise InputError on a mask of pairs of tokens that is not honoured."""
         if mask is None and not is_causal:
             return
@@ -188,8 +196,9 @@ class LinformerMultiheadAttention(LinformerAttention):
             )
         if mask is None or not is_eager():
             return
+        later = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
         hides = True if mask.dtype == torch.bool else float("-inf")
-        if mask.dim() != 2 or not torch.equal(mask, torch.where(torch.ones_like(mask).triu(1) > 0, hides, 0).to(mask)):
+        if not torch.equal(mask, mask.new_zeros(length, length).masked_fill(later, hides)):
             raise InputError(
                 f"attn_mask of shape {tuple(mask.shape)} is not the causal one, (n, n) with True or -inf above the "
                 "diagonal and False or 0 elsewhere, which is all that a module with causal=True honours"

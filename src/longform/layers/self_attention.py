@@ -25,7 +25,8 @@ class Shared(NamedTuple):
     before they are shortened, see RotaryPositions. ``distance_bias`` (h, 2 r + 1): added to the logits by the distance
     from query to key, see RelativeAttentionBias. ``readers`` bool (B, n): the text and tokens that read it without
     being read, in texts that every query sees as a whole. ``grid``: tokens along each axis of a grid. ``cache``: what a
-    causal layer knows of earlier tokens, a LayerCache.
+    causal layer knows of earlier tokens, a LayerCache. ``query`` (B, n, D) and ``value`` (B, n, .): what queries and
+    values are made of, where that is not what keys are.
     """
 
     projection: SequenceProjection | None = None
@@ -34,6 +35,8 @@ class Shared(NamedTuple):
     readers: Tensor | None = None
     grid: tuple[int, ...] | None = None
     cache: Any = None
+    query: Tensor | None = None
+    value: Tensor | None = None
 
 
 NOTHING_SHARED = Shared()
