@@ -14,10 +14,17 @@ from torch import nn
 from longform import LinformerAttention, LinformerEncoder, LinformerEncoderLayer, LinformerMultiheadAttention
 from longform.choices import POOLED, PROJECTIONS
 from longform.errors import ConfigurationError, InputError
+from longform.layers.geometry import Projection
 from strategies import randomised
 from tolerances import assert_close
 
 EXACT = {"max_length": 32, "projected_length": 32}
+KINDS = [{"projection": p} for p in PROJECTIONS]
+KINDS += [{"projection": p, "short_convolution": 3} for p in PROJECTIONS]
+KINDS += [{"projection": p, "attention_window": 6, "projected_length": 16} for p in POOLED]
+KINDS += [{"projection": "mean", "attention_window": 6, "projected_length": 16, "causal": True, "short_convolution": 3}]
+KINDS += [{"projection": Projection("linear", sharing, bias=True)} for sharing in ("none", "key_value")]
+KINDS += [{"projection": "mean", "attention_window": 16}]  # which reaches across everything
 
 
 def pair(**options):
@@ -81,6 +88,47 @@ def test_state_dicts(options):
     assert pickle.loads(pickle.dumps(copy.deepcopy(again))).state_dict().keys() == own.keys()
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("assign", [False, True])
+def test_weights_of_torch_load_into_every_kind(kind, assign):
+    """Also below a name with _proj in it; what torch has no weights for stays what it was."""
+    options = {"max_length": 32, "projected_length": 8} | kind
+    theirs = nn.ModuleDict({"k_proj_": nn.TransformerEncoderLayer(16, 4, 32)})
+    ours = nn.ModuleDict({"k_proj_": LinformerEncoderLayer(16, 4, 32, **options)})
+    before = {name: x.clone() for name, x in ours.state_dict().items()}
+    ours.load_state_dict(theirs.state_dict(), assign=assign)
+    after = ours.state_dict()
+    for name, x in (before | theirs.state_dict()).items():
+        assert torch.equal(after[name], x), name
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_nothing_stays_without_data_in_silence(kind):
+    options, theirs = {"max_length": 32, "projected_length": 8} | kind, nn.MultiheadAttention(16, 4)
+    ours = LinformerMultiheadAttention(16, 4, device="meta", **options)
+    own = [name for name in ours.state_dict() if name not in theirs.state_dict()]
+    if own:
+        with pytest.raises(RuntimeError, match=f"Missing key.*{own[0]}"):
+            ours.load_state_dict(theirs.state_dict(), assign=True)
+    assert set(ours.load_state_dict(theirs.state_dict(), assign=True, strict=False).missing_keys) == set(own)
+    assert {name for name, x in ours.state_dict().items() if x.is_meta} == set(own)
+
+
+def test_keys_and_values_of_another_text():
+    """Convolved alike whether they are one tensor or two; NaN in their padding is in no gradient."""
+    for widths in ({"kdim": 12, "vdim": 12, "short_convolution": 3}, {"kdim": 12, "vdim": 10}, {}):
+        ours = randomised(LinformerMultiheadAttention(16, 4, batch_first=True, **widths).double())
+        query, key = torch.randn(2, 9, 16).double(), torch.randn(2, 24, ours.kdim).double()
+        value, mask = key[..., : ours.vdim].clone(), torch.zeros(2, 24, dtype=torch.bool)
+        mask[1, 5:9] = True
+        expected, _ = ours(query, key, key if ours.kdim == ours.vdim else value, key_padding_mask=mask)
+        key[mask] = value[mask] = torch.nan
+        out, _ = ours(query, key, value, key_padding_mask=mask)
+        assert_close(out, expected)
+        for found in torch.autograd.grad(out.sum(), [*ours.parameters()]):
+            assert found.isfinite().all()
+
+
 LAYERS = list(itertools.product([True, False], [True, False], ["relu", "gelu"]))
 
 
@@ -114,13 +162,6 @@ def test_the_layer_is_never_full_attention_by_torchs_fused_path(fused):
             assert_close(layer(hidden), layer(hidden.requires_grad_()).detach())
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
-
-
-KINDS = [{"projection": p} for p in PROJECTIONS]
-KINDS += [{"projection": p, "short_convolution": 3} for p in PROJECTIONS]
-KINDS += [{"projection": p, "attention_window": 6, "projected_length": 16} for p in POOLED]
-KINDS += [{"projection": "mean", "attention_window": 6, "projected_length": 16, "causal": True, "short_convolution": 3}]
-KINDS += [{"projection": "mean", "attention_window": 16}]  # which reaches across everything
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -17,6 +17,8 @@ from longform.layers.geometry import Projection
 from longform.layers.self_attention import NOTHING_SHARED, Shared
 from longform.layers.sequence_projection import Weights
 
+OF_TORCH = ("in_proj_", "q_proj_", "k_proj_", "v_proj_", "out_proj.")  # parameters of nn.MultiheadAttention
+
 
 def _check_axes(query: Tensor, key: Tensor, value: Tensor) -> None:
     if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3):
@@ -38,8 +40,8 @@ def _of_one_text(out: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | 
 class LinformerMultiheadAttention(LinformerAttention):
     """LinformerAttention with the call, the weights' names and the conventions of nn.MultiheadAttention.
 
-    ``embed_dim`` to ``dtype`` are torch's; a state_dict of an nn.MultiheadAttention loads, and what shortens keys and
-    values keeps its weights then. ``max_length``, ``projected_length``, ``tokens_per_slot`` (4 where none of these is
+    ``embed_dim`` to ``dtype`` are torch's; a state_dict of an nn.MultiheadAttention loads, whatever ``projection`` is, and
+    what shortens keys and values keeps its weights then; none of these may be on the device "meta". ``max_length``, ``projected_length``, ``tokens_per_slot`` (4 where none of these is
     said), ``projection``, ``short_convolution`` and all else (attention_window, causal, ...): see LinformerAttention.
 
     Raises ConfigurationError for add_bias_kv and add_zero_attn, and for options that do not go together.
@@ -205,10 +207,14 @@ class LinformerMultiheadAttention(LinformerAttention):
             )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Torch's own; a state_dict of an nn.MultiheadAttention leaves what it knows nothing of as it is."""
-        kept = {name: x for name, x in self.state_dict(prefix=prefix).items() if "_proj" not in name}
+        """Torch's own; a state_dict of an nn.MultiheadAttention leaves what it knows nothing of as it is.
+
+        Of that, what has no data yet, on the device "meta", is missing.
+        """
+        own = self.state_dict(prefix=prefix)
+        kept = {name: x for name, x in own.items() if not name.removeprefix(prefix).startswith(OF_TORCH)}
         if not kept.keys() & state_dict.keys():
-            state_dict.update(kept)
+            state_dict.update({name: x for name, x in kept.items() if not x.is_meta})
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
