@@ -174,8 +174,14 @@ class LinformerAttention(SelfAttention):
         if short_convolution:
             self.convolution = ShortConvolution(self.context_size, short_convolution, causal=causal, axes=axes)
         windowed = window is not None and not self.covers_all
-        self.memory_bias = nn.Parameter(torch.zeros(num_heads)) if windowed else None
+        self.memory_bias = nn.Parameter(torch.empty(num_heads)) if windowed else None
+        LinformerAttention.reset_parameters(self)
         _move(self, device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Begin its own parameters anew, not those of the modules in it."""
+        if self.memory_bias is not None:
+            nn.init.zeros_(self.memory_bias)
 
     def forward(
         self,

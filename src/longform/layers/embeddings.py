@@ -12,6 +12,10 @@ from longform.layers.streaming import OutputPart, assembled, can_run_in_parts, i
 class PositionEmbedding(nn.Embedding):
     """A position table, which a model may begin otherwise than its words."""
 
+    def reset_parameters(self) -> None:
+        """Draw it from N(0, 0.02²)."""
+        nn.init.normal_(self.weight, std=0.02)
+
 
 class Embeddings(nn.Module):
     """LayerNorm(words [+ positions] [+ token types]), then dropout.

@@ -143,12 +143,6 @@ def _window_of(window: Any, *, causal: bool) -> Any:
     return WINDOW if causal and window is None else window
 
 
-def _learned(length: int, features: int) -> PositionEmbedding:
-    table = PositionEmbedding(length, features)
-    nn.init.normal_(table.weight, std=0.02)
-    return table
-
-
 def _rotary(positions: str | None, features: int) -> dict[str, RotaryPositions] | None:
     if positions != "rotary":
         return None
@@ -242,7 +236,7 @@ class LinformerEncoder(Stack):
         last = make() if final_norm else None
         super().__init__(layers, rotary=rotary, final_norm=last, recompute=gradient_checkpointing)
         self.hidden_size, self.causal, self.sine = hidden_size, causal, positions == "sine"
-        self.positions = _learned(max_length or 0, hidden_size) if positions == "learned" else None
+        self.positions = PositionEmbedding(max_length or 0, hidden_size) if positions == "learned" else None
         if device is not None or dtype is not None:
             self.to(device=device, dtype=dtype)
 

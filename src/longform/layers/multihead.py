@@ -89,8 +89,8 @@ class LinformerMultiheadAttention(LinformerAttention):
             self.register_parameter(
                 f"{name}_proj_weight", nn.Parameter(torch.empty(embed_dim, width)) if widths else None
             )
-        self.register_parameter("in_proj_bias", nn.Parameter(torch.zeros(3 * embed_dim)) if bias else None)
-        self._reset_parameters()
+        self.register_parameter("in_proj_bias", nn.Parameter(torch.empty(3 * embed_dim)) if bias else None)
+        self.reset_parameters()
         self.to(device=device, dtype=dtype)
 
     def make_features(self, *, bias: bool) -> None:
@@ -101,13 +101,15 @@ class LinformerMultiheadAttention(LinformerAttention):
             )
         self.out_proj = nn.Linear(self.hidden_size, self.hidden_size, bias=bias)
 
-    @torch.no_grad()
-    def _reset_parameters(self) -> None:
+    def reset_parameters(self) -> None:
+        """Begin its own parameters anew, and the bias of the output, as torch's module does."""
+        super().reset_parameters()
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             if getattr(self, name) is not None:
                 nn.init.xavier_uniform_(getattr(self, name))
-        if self.out_proj.bias is not None:
-            nn.init.zeros_(self.out_proj.bias)
+        for bias in (self.in_proj_bias, self.out_proj.bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
 
     def _part(self, index: int) -> Weights:
         weight, size, bias = self.in_proj_weight, self.hidden_size, cast("Tensor | None", self.in_proj_bias)

@@ -168,7 +168,7 @@ class DenseProjection(SequenceProjection):
         self.of_all_layers = sharing == "layerwise"
         tied = sharing == "key_value" or self.of_all_layers
         self.value_projection = None if tied else _Matrix(shape, **law)
-        self.key_bias, self.value_bias = (nn.Parameter(torch.zeros(shape[:2])) if bias else None for _ in range(2))
+        self.key_bias, self.value_bias = (nn.Parameter(torch.empty(shape[:2])) if bias else None for _ in range(2))
         if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see docs/concepts/projections.md
             self.learning_rate_multiplier = slots / (32 * max_length)
         self.reset_parameters()
@@ -180,8 +180,11 @@ class DenseProjection(SequenceProjection):
         return [self.key_projection(), self.value_projection()]
 
     def reset_parameters(self) -> None:
-        """Draw E and F anew."""
+        """Draw E and F anew; biases are zero."""
         _reset(self)
+        for bias in (self.key_bias, self.value_bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
@@ -318,19 +321,25 @@ class MeanProjection(RunProjection):
         return keys.unflatten(2, heads), values.unflatten(2, heads)
 
 
+class _Scores(nn.Linear):
+    """A linear layer that begins as N(0, 0.02²)."""
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=SCORE_DEVIATION)
+
+
 class WeightedMeanProjection(RunProjection):
     """Mean over runs of tokens weighted by content: a linear score of each token for each head's keys and values."""
 
     def __init__(self, *, hidden_size: int, heads: int, frozen: bool = False, **runs: Any) -> None:
         super().__init__(**runs)
         self.heads = heads
-        self.scores = nn.Linear(hidden_size, 2 * heads, bias=False)  # a constant would be nothing to a softmax
+        self.scores = _Scores(hidden_size, 2 * heads, bias=False)  # a constant would be nothing to a softmax
         self.scores.requires_grad_(not frozen)
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the scores from N(0, 0.02²)."""
-        nn.init.normal_(self.scores.weight, std=SCORE_DEVIATION)
+        """Draw the scores anew."""
+        self.scores.reset_parameters()
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0

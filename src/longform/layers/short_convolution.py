@@ -25,7 +25,12 @@ class ShortConvolution(nn.Module):
     def __init__(self, hidden_size: int, taps: int, *, causal: bool = False, axes: int = 1) -> None:
         super().__init__()
         self.causal = causal
-        self.weight = nn.Parameter(torch.zeros((taps, hidden_size) if axes == 1 else (axes, taps, hidden_size)))
+        self.weight = nn.Parameter(torch.empty((taps, hidden_size) if axes == 1 else (axes, taps, hidden_size)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Back to zero."""
+        nn.init.zeros_(self.weight)
 
     @property
     def reach(self) -> int:
