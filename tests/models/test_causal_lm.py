@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, DataCollatorWithFlattening
 
 from longform import LinformerConfig, LinformerForCausalLM
 from longform.errors import ConfigurationError, InputError
@@ -90,6 +90,13 @@ def test_a_mask_that_changes_what_was_read_is_refused():
         model(ids[:, :1], attention_mask=mask[:, :5], past_key_values=past)
     with pytest.raises(InputError, match="the cache is of 2 layers, and there are 1"):
         made(num_hidden_layers=1)(ids[:, :1], past_key_values=past)
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_texts_in_one_row_are_refused(options):
+    flat = DataCollatorWithFlattening()([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
+    with pytest.raises(InputError, match="position_ids begin anew"):
+        made(**options)(**flat)
 
 
 def test_the_loss_is_of_the_next_token():

@@ -18,6 +18,7 @@ from longform import (
     LinformerModel,
 )
 from longform.choices import POOLINGS
+from longform.errors import InputError
 from longform.layers import streaming
 from longform.models.effective_maps import effective_maps
 from longform.models.inference import pack_weights
@@ -164,6 +165,25 @@ def test_positions_and_types_of_the_caller_move_along(shape):
     out = made(**given | {"position_ids": chosen}).last_hidden_state
     for row in range(2):
         assert_close(out[row, given["attention_mask"][row].bool()], expected[row], scope="model")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_texts_in_one_row_are_refused(kind):
+    """Positions that begin anew, as DataCollatorWithFlattening of transformers gives them; others are positions."""
+    made, ids = model(kind), torch.randint(3, 40, (2, 20))
+    packed, whole = torch.cat([torch.arange(8), torch.arange(12)]), torch.arange(20)
+    for positions in (packed, packed[None], torch.stack([whole, packed]), packed + 2, torch.arange(20) % 5):
+        for given in ({}, {"attention_mask": torch.ones_like(ids)}):
+            with pytest.raises(InputError, match="position_ids begin anew"):
+                made(ids, position_ids=positions, **given)
+    expected, mask = made(ids).last_hidden_state, torch.ones_like(ids)
+    mask[0, :8] = 0
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)  # generate's, with padding in front
+    given = {"input_ids": ids, "attention_mask": mask}
+    padded, again = (made(**given, position_ids=x).last_hidden_state[mask.bool()] for x in (None, positions))
+    assert_close(again, padded, scope="model")
+    for positions in (whole, whole + 3, torch.zeros_like(whole), torch.randperm(20)):
+        assert made(ids, position_ids=positions).last_hidden_state.shape == expected.shape
 
 
 def test_vectors_in_place_of_ids_with_their_gradients():

@@ -114,6 +114,24 @@ def moved(x: Tensor, places: Tensor) -> Tensor:
     return x.expand(shape).gather(1, index.expand(shape))
 
 
+def check_one_text(position_ids: Tensor, mask: Tensor | None) -> None:
+    """Raise InputError where ``position_ids`` (n), (1, n) or (B, n) begin anew within the text of ``mask`` bool (B, n):
+    transformers takes that for several texts in one row. In eager mode, which looks at values.
+    """
+    if not is_eager():
+        return
+    places = position_ids.view(-1, position_ids.shape[-1])
+    begins = places.diff(dim=1) != 1
+    if mask is not None:
+        begins = begins & mask[:, 1:]
+    anew = (places[:, 1:] == places[:, :1]) | ~begins
+    if bool((begins.any(dim=1) & anew.all(dim=1) & ~begins.all(dim=1)).any()):
+        raise InputError(
+            "position_ids begin anew within a row, as for several texts in one row without padding: such texts would "
+            "read each other here; give each a row of its own, and an attention_mask"
+        )
+
+
 def reading_mask(mask: Tensor | None, unread: Tensor | None) -> Tensor | None:
     """The tokens that read others, bool (B, n): those of ``mask``, which are read too, and ``unread`` (B, n).
 

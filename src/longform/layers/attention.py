@@ -272,9 +272,7 @@ class LinformerAttention(SelfAttention):
         if self.causal and shared.cache is not None:
             remember(self, hidden_states, hidden, mask, shared)
         reading = hidden if shared.readers is None else self.checked(hidden_states, shared.readers)[0]
-        if shared.query is not None and shared.value is not None:
-            reading, value = (self.checked(x, mask)[0] for x in (shared.query, shared.value))
-            shared = shared._replace(value=value)
+        reading, shared = self._of_others(reading, mask, shared)
         query = self.queries(reading, shared.rotation).transpose(1, 2)
         if self.window is None or self.reaches_all(hidden.shape[1], output_attentions=output_attentions):
             memories = self.memories(hidden, mask, shared)
@@ -288,6 +286,12 @@ class LinformerAttention(SelfAttention):
                 "wider window"
             )
         return context.transpose(1, 2).flatten(2), weights
+
+    def _of_others(self, reading: Tensor, mask: Tensor | None, shared: Shared) -> tuple[Tensor, Shared]:
+        """The inputs of queries and of values, checked, where ``shared`` has them."""
+        if shared.query is None or shared.value is None:
+            return reading, shared
+        return self.checked(shared.query, mask)[0], shared._replace(value=self.checked(shared.value, mask)[0])
 
     def _in_tiles(
         self, hidden: Tensor, mask: Tensor | None, grid: Grid, shared: Shared, output_attentions: bool

@@ -240,9 +240,17 @@ class LinformerEncoder(Stack):
         if device is not None or dtype is not None:
             self.to(device=device, dtype=dtype)
 
-    def _check_cache(self, cache: CausalCache | None) -> None:
-        if cache is not None and not self.causal:
+    def _read(
+        self, hidden: Tensor, mask: Tensor | None, cache: CausalCache | None, most: int | None
+    ) -> tuple[Tensor | None, Tensor]:
+        """The checked mask of hidden (B, n, D), and its places long (n), or (B, n) after those in the ``cache``."""
+        if cache is None:
+            batch, length, _ = hidden.shape
+            return checked_mask(mask, batch=batch, length=length), torch.arange(length, device=hidden.device)
+        if not self.causal:
             raise InputError("a cache is of an encoder with causal=True")
+        mask, _, places = cache.read(mask, hidden, layers=len(self.layers), most=most)
+        return mask, places
 
     def forward(
         self,
@@ -272,16 +280,7 @@ class LinformerEncoder(Stack):
             hidden_states, mask = hidden_states.flatten(1, -2), _flat(mask)
         if attention is not None:
             attention.check_shape(hidden_states, "hidden_states")
-        self._check_cache(cache)
-        batch, length, _ = hidden_states.shape
-        if cache is None:
-            mask, places = (
-                checked_mask(mask, batch=batch, length=length),
-                torch.arange(length, device=hidden_states.device),
-            )
-        else:
-            sizes: Any = {"layers": len(self.layers), "most": getattr(attention, "max_length", None)}
-            mask, _, places = cache.read(mask, hidden_states, **sizes)
+        mask, places = self._read(hidden_states, mask, cache, getattr(attention, "max_length", None))
         hidden = blank_padding(hidden_states, mask)
         out = self.run(
             self._with_positions(hidden, places),

@@ -20,7 +20,15 @@ from transformers.utils.generic import can_return_tuple
 
 from longform.data.storage import share
 from longform.errors import InputError
-from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
+from longform.functional.masks import (
+    TextFirst,
+    blank_padding,
+    check_one_text,
+    checked_mask,
+    moved,
+    reading_mask,
+    text_first,
+)
 from longform.functional.pooling import pooled
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
@@ -305,21 +313,14 @@ class LinformerModel(LinformerPreTrainedModel):
         """Encode input_ids long (B, n) or inputs_embeds (B, n, D) under attention_mask (B, n) of 1 and 0.
 
         Padding may stand on either side of a text: positions count from its first token, unless ``position_ids`` (n),
-        (1, n) or (B, n) gives them, and what is returned stands in the places of the input.
+        (1, n) or (B, n) gives them, of one text a row, and what is returned stands in the places of the input.
         ``output_attentions`` computes the weights explicitly: (B, h, n, k) a layer, see LinformerAttention.
         ``query_expansion_positions`` bool (B, n), from sentence-transformers' MultiVectorEncoder: tokens that
         attention_mask hides and that have states all the same; they read the text, and no token reads them.
         ``past_key_values``: of a causal model, an empty CausalCache, which is filled, or one with the texts' beginning.
         Raises InputError on both or neither input, on n above max_position_embeddings, and on a bad mask.
         """
-        batch, length = self._checked_shape(input_ids, inputs_embeds)
-        if past_key_values is None:
-            mask = checked_mask(attention_mask, batch=batch, length=length)
-            order, places = text_first(mask), None
-        else:
-            sizes: Any = {"layers": self.config.num_hidden_layers, "most": self.config.max_position_embeddings}
-            given = inputs_embeds if input_ids is None else input_ids
-            mask, order, places = past_key_values.read(attention_mask, given, from_text=True, **sizes)
+        mask, order, places = self._read(attention_mask, input_ids, inputs_embeds, past_key_values)
         readers = reading_mask(mask, query_expansion_positions)
         if inputs_embeds is not None:
             inputs_embeds = blank_padding(inputs_embeds, mask if readers is None else readers)
@@ -327,7 +328,9 @@ class LinformerModel(LinformerPreTrainedModel):
             mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids = _all_moved(
                 order.there, mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids
             )
-        if places is not None and position_ids is None:
+        if position_ids is not None:
+            check_one_text(position_ids, mask)
+        elif places is not None:
             position_ids = self._next_positions(input_ids, places, past_key_values)
         hidden = self._embedded(
             input_ids, inputs_embeds=inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
@@ -354,6 +357,17 @@ class LinformerModel(LinformerPreTrainedModel):
             hidden_states=out.hidden_states,
             attentions=out.attentions,
         )
+
+    def _read(
+        self, mask: Tensor | None, input_ids: Tensor | None, inputs_embeds: Tensor | None, cache: CausalCache | None
+    ) -> tuple[Tensor | None, TextFirst | None, Tensor | None]:
+        """The checked mask of what is given, how its rows are moved, and with a ``cache`` its places, long (B, n)."""
+        given = self._checked_shape(input_ids, inputs_embeds)
+        if cache is not None:
+            sizes = {"layers": self.config.num_hidden_layers, "most": self.config.max_position_embeddings}
+            return cache.read(mask, given, from_text=True, **sizes)
+        mask = checked_mask(mask, batch=given.shape[0], length=given.shape[1])
+        return mask, text_first(mask), None
 
     def _next_positions(self, input_ids: Tensor | None, places: Tensor, cache: Any) -> Tensor:
         """Positions of the tokens at ``places`` long (B, n), which are these, or counted without padding tokens."""
@@ -394,12 +408,12 @@ class LinformerModel(LinformerPreTrainedModel):
             return self.pooler(hidden)
         return None if self.pool is None else self.pool(hidden, mask)
 
-    def _checked_shape(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> tuple[int, int]:
+    def _checked_shape(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds, and not both")
         given = input_ids if input_ids is not None else inputs_embeds
         assert given is not None
-        batch, length = given.shape[:2]
+        length = given.shape[1]
         limit = self.config.max_position_embeddings
         if length > limit:
             raise InputError(
@@ -409,4 +423,4 @@ class LinformerModel(LinformerPreTrainedModel):
             )
         if length == 0:
             raise InputError("the input has no tokens; even an empty text has its special tokens")
-        return batch, length
+        return given
