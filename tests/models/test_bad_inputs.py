@@ -5,14 +5,20 @@ import math
 import pytest
 import torch
 from model_kinds import KINDS, LONGEST, model, text
+from transformers import DynamicCache
 
+import longform
 from longform import (
     LinformerAttention,
+    LinformerForCausalLM,
     LinformerForMaskedLM,
     LinformerForMultipleChoice,
     LinformerForSequenceClassification,
+    LinformerModel,
 )
 from longform.errors import InputError
+from longform.layers.causal_cache import CausalCache
+from longform.models.modeling_linformer import UNSERVED
 from tolerances import assert_close
 
 IDS = torch.full((2, 5), 7)
@@ -39,6 +45,37 @@ IDS = torch.full((2, 5), 7)
 def test_a_clear_error(kind, given, message):
     with pytest.raises(InputError, match=message):
         model(kind, LinformerForSequenceClassification)(**given)
+
+
+HEADS = [LinformerModel, *(getattr(longform, name) for name in dir(longform) if name.startswith("LinformerFor"))]
+HEADS.remove(LinformerForCausalLM)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_arguments_that_would_change_a_result_are_refused(head):
+    made, ids = model("mean-window", head), IDS[None] if head is LinformerForMultipleChoice else IDS
+    vectors = torch.zeros(2, 4, 8)
+    for name in UNSERVED:
+        with pytest.raises(InputError, match=f"{name}: Linformer models have no"):
+            made(ids, **{name: vectors})
+    with pytest.raises(InputError, match="is_causal must be what the configuration says, causal=False"):
+        made(ids, is_causal=True)
+    with pytest.raises(InputError, match="past_key_values is a DynamicCache"):
+        made(ids, past_key_values=DynamicCache())
+    with pytest.raises(InputError, match="a model with causal=True"):
+        made(ids, past_key_values=CausalCache(2))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_other_unknown_arguments_are_named(head):
+    made, ids = model("mean-window", head), IDS[None] if head is LinformerForMultipleChoice else IDS
+    expected = made(ids)[0]
+    for name in ("global_attention_mask", "atention_mask", "use_cache"):
+        with pytest.warns(UserWarning, match=f"^{name} is no argument") as said:
+            assert torch.equal(made(ids, **{name: torch.ones(2, 5)})[0], expected)
+        assert len(said) == 1
+    asks_nothing = {"encoder_hidden_states": None, "use_cache": False, "is_causal": False, "return_dict": True}
+    assert torch.equal(made(ids, **asks_nothing)[0], expected)
 
 
 def test_the_layer_alone_names_its_limit():

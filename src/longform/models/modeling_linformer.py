@@ -4,6 +4,7 @@ Axes: B batch, n tokens, D hidden, h heads, L layers.
 """
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,11 @@ from longform.layers.streaming import can_run_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
 from longform.models.resizing import Lengths, resize_sequence_length
+
+UNSERVED = (  # arguments in the forward of BERT and in transformers' attention
+    "encoder_hidden_states", "encoder_attention_mask", "head_mask", "cross_attn_head_mask", "cu_seq_lens_q",
+    "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx",
+)  # fmt: skip
 
 
 def make_attention(
@@ -257,6 +263,20 @@ def _all_moved(there: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, .
     return tuple(None if x is None else moved(x, there) for x in tensors)
 
 
+def _check_more(given: dict[str, object], *, causal: bool) -> None:
+    """Raise InputError for more arguments, ``given``, that would change a result; warn of others that ask for something."""
+    if given.pop("is_causal", causal) not in (None, causal):
+        raise InputError(f"is_causal must be what the configuration says, causal={causal}")
+    asked = [name for name, value in given.items() if value is not None and value is not False]
+    if refused := [name for name in asked if name in UNSERVED]:
+        raise InputError(
+            f"{', '.join(refused)}: Linformer models have no cross-attention, no masks of heads and no texts packed in one "
+            "row; leave it out"
+        )
+    for name in asked:
+        warnings.warn(f"{name} is no argument of Linformer models, and changes nothing", stacklevel=3)
+
+
 class LinformerModel(LinformerPreTrainedModel):
     """The bare encoder: last_hidden_state (B, n, D), and with ``config.use_pooler`` pooler_output.
 
@@ -318,8 +338,10 @@ class LinformerModel(LinformerPreTrainedModel):
         ``query_expansion_positions`` bool (B, n), from sentence-transformers' MultiVectorEncoder: tokens that
         attention_mask hides and that have states all the same; they read the text, and no token reads them.
         ``past_key_values``: of a causal model, an empty CausalCache, which is filled, or one with the texts' beginning.
-        Raises InputError on both or neither input, on n above max_position_embeddings, and on a bad mask.
+        Raises InputError on both or neither input, on n above max_position_embeddings, on a bad mask, and on arguments
+        of BERT or of transformers' attention that it has not and that would change the result; warns of others.
         """
+        _check_more(kwargs, causal=self.config.causal)
         mask, order, places = self._read(attention_mask, input_ids, inputs_embeds, past_key_values)
         readers = reading_mask(mask, query_expansion_positions)
         if inputs_embeds is not None:
@@ -364,10 +386,17 @@ class LinformerModel(LinformerPreTrainedModel):
         """The checked mask of what is given, how its rows are moved, and with a ``cache`` its places, long (B, n)."""
         given = self._checked_shape(input_ids, inputs_embeds)
         if cache is not None:
+            self._check_cache(cache)
             sizes = {"layers": self.config.num_hidden_layers, "most": self.config.max_position_embeddings}
             return cache.read(mask, given, from_text=True, **sizes)
         mask = checked_mask(mask, batch=given.shape[0], length=given.shape[1])
         return mask, text_first(mask), None
+
+    def _check_cache(self, cache: object) -> None:
+        if not isinstance(cache, CausalCache):
+            raise InputError(f"past_key_values is a {type(cache).__name__}, and can be a CausalCache alone, or None")
+        if not self.config.causal:
+            raise InputError("past_key_values is for a model with causal=True in its configuration")
 
     def _next_positions(self, input_ids: Tensor | None, places: Tensor, cache: Any) -> Tensor:
         """Positions of the tokens at ``places`` long (B, n), which are these, or counted without padding tokens."""
