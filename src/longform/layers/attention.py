@@ -245,10 +245,13 @@ class LinformerAttention(SelfAttention):
                 f"causal=False and tile=None, not attention_window={self.window}, causal={self.causal}"
             )
         self.check_shape(hidden_states, "hidden_states")
-        source, mask = self.checked(context, mask, name="context")
+        self.check_shape(context, "context")
         if len(context) != len(hidden_states) or (value is not None and value.shape[:2] != context.shape[:2]):
             other = "hidden_states" if value is None else "hidden_states and value"
             raise InputError(f"context (or key) {tuple(context.shape)} and {other} are of other batches or tokens")
+        if _has_none(context):
+            return self._of_nothing(hidden_states)
+        source, mask = self.checked(context, mask, name="context")
         query = self.queries(hidden_states.to(source.dtype)).transpose(1, 2)
         if value is not None and value.shape[2] == self.context_size:  # as a convolution needs
             value, _ = self.checked(value, mask, name="context")
@@ -262,8 +265,10 @@ class LinformerAttention(SelfAttention):
         self, hidden_states: Tensor, attention_mask: Tensor | None, shared: Shared, *, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """The input of the output projection, (B, n, h d), and weights or None; see ``forward``."""
-        if shared.distance_bias is not None:
-            self.check_distances(shared.distance_bias)
+        self.check_shape(hidden_states, "hidden_states")
+        self.check_distances(shared.distance_bias)
+        if _has_none(hidden_states):
+            return self._of_nothing(hidden_states)
         if self.causal and shared.cache is not None and shared.cache.begun:
             return attend_next(self, hidden_states, attention_mask, shared), None
         hidden, mask = self.checked(hidden_states, attention_mask, shared.grid)
@@ -286,6 +291,12 @@ class LinformerAttention(SelfAttention):
                 "wider window"
             )
         return context.transpose(1, 2).flatten(2), weights
+
+    def _of_nothing(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The context of hidden (B, n, D) in no tokens at all, zeros (B, n, h d), and weights (B, h, n, 0)."""
+        batch, length, _ = hidden.shape
+        width = self.num_heads * self.head_dim
+        return hidden.new_zeros(batch, length, width), hidden.new_zeros(batch, self.num_heads, length, 0)
 
     def _of_others(self, reading: Tensor, mask: Tensor | None, shared: Shared) -> tuple[Tensor, Shared]:
         """The inputs of queries and of values, checked, where ``shared`` has them."""
@@ -467,6 +478,11 @@ class LinformerAttention(SelfAttention):
             slots_are_tokens=asked and key.shape[1] <= projection.single_tokens,
             **options,
         )
+
+
+def _has_none(x: Tensor) -> bool:
+    """Whether x (B, n, D) has no tokens; a compiler is not asked, which would tie its graph to some lengths."""
+    return not torch.compiler.is_compiling() and x.shape[1] == 0
 
 
 def _joined(parts: list[Any], groups: list[list[int]], output_attentions: bool) -> tuple[Tensor, Tensor | None]:
