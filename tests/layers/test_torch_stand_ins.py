@@ -11,7 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from longform import LinformerAttention, LinformerEncoder, LinformerEncoderLayer, LinformerMultiheadAttention
+from longform import (
+    LinformerAttention,
+    LinformerConfig,
+    LinformerEncoder,
+    LinformerEncoderLayer,
+    LinformerModel,
+    LinformerMultiheadAttention,
+)
 from longform.choices import POOLED, PROJECTIONS
 from longform.errors import ConfigurationError, InputError
 from longform.layers.geometry import Projection
@@ -246,6 +253,32 @@ def test_a_causal_mask_is_honoured_by_causal_layers():
     for other in (mask.flip(0), mask - 0.5 * torch.ones(9, 9).tril(-1), mask[:, :8]):
         with pytest.raises(InputError, match="is not the causal one"):
             ours(hidden, src_mask=other)
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused(layout):
+    x = torch.nested.nested_tensor([torch.randn(5, 16), torch.randn(9, 16)], layout=layout)
+    ids = torch.nested.nested_tensor([torch.randint(9, (5,)), torch.randint(9, (9,))], layout=layout)
+    query, layer = torch.randn(2, 9, 16), LinformerAttention(16, 4, projected_length=4, max_length=9)
+    heads = LinformerMultiheadAttention(16, 4, batch_first=True)
+    config = LinformerConfig(
+        vocab_size=9, hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32,
+        max_position_embeddings=16, projected_length=4,
+    )  # fmt: skip
+    for call in (
+        lambda: layer(x),
+        lambda: layer(query, context=x),
+        lambda: LinformerEncoder(16, 1, 4)(x),
+        lambda: LinformerEncoder(16, 1, 4, tile=(2, 2))(x),
+        lambda: heads(x, x, x),
+        lambda: heads(query, x, x),
+        lambda: LinformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=True)(x),
+        lambda: LinformerModel(config)(ids),
+        lambda: LinformerModel(config)(inputs_embeds=x),
+    ):
+        with pytest.raises(InputError, match="nested tensor, which is not served: pad it"):
+            call()
 
 
 def test_what_is_refused():

@@ -56,6 +56,15 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
     return None if bool(valid.all()) else valid
 
 
+def refuse_nested(*given: Tensor | None) -> None:
+    """Raise InputError where any tensor is a nested one of torch.nested."""
+    if any(x is not None and x.is_nested for x in given):
+        raise InputError(
+            "the input is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a mask that is "
+            "1 for text and 0 for padding"
+        )
+
+
 def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
     """One mask (B, n), 1 for text, of two conventions: ``key_padding_mask`` (B, n) is True for padding, as torch's
     modules have it, or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given,

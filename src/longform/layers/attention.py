@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longform.choices import POOLED
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention, weighted_slots
-from longform.functional.masks import blank_padding, mask_of_text
+from longform.functional.masks import blank_padding, mask_of_text, refuse_nested
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.causal_cache import attend_next, remember
@@ -206,6 +206,7 @@ class LinformerAttention(SelfAttention):
         pair of that and the weights. Raises InputError on an input of another shape or length or a mask of another
         shape, and ConfigurationError where the window is too small for a bias by distance.
         """
+        refuse_nested(hidden_states, context)
         shape = hidden_states.shape
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
         if context is not None:

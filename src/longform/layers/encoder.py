@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.masks import blank_padding, checked_mask, mask_of_text
+from longform.functional.masks import blank_padding, checked_mask, mask_of_text, refuse_nested
 from longform.functional.one_pass import one_pass
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
@@ -271,6 +271,7 @@ class LinformerEncoder(Stack):
         Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
         other shapes.
         """
+        refuse_nested(hidden_states)
         attention: Any = next((layer.attention for layer in self.layers), None)
         shape = hidden_states.shape
         mask = mask_of_text(attention_mask, key_padding_mask)

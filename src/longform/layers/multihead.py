@@ -11,7 +11,7 @@ from torch.nn.functional import relu
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.dispatch import is_eager
-from longform.functional.masks import mask_of_text
+from longform.functional.masks import mask_of_text, refuse_nested
 from longform.layers.attention import LinformerAttention
 from longform.layers.geometry import Projection
 from longform.layers.self_attention import NOTHING_SHARED, Shared
@@ -21,6 +21,7 @@ OF_TORCH = ("in_proj_", "q_proj_", "k_proj_", "v_proj_", "out_proj.")  # paramet
 
 
 def _check_axes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    refuse_nested(query, key, value)
     if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3):
         raise InputError(
             f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}, "
