@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, DataCollatorWithFlattening
+from transformers import AutoModelForCausalLM, DataCollatorWithFlattening, DynamicCache
 
 from longform import LinformerConfig, LinformerForCausalLM
 from longform.errors import ConfigurationError, InputError
@@ -77,6 +77,63 @@ def test_padding_anywhere_in_any_turn(options, whole_mask, vectors):
         logits, past = [*logits, out.logits], out.past_key_values
     valid = mask.bool()
     assert_close(torch.cat(logits, dim=1)[valid], model(**given, attention_mask=mask).logits[valid], scope="model")
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    "asked",
+    [{"prefill_chunk_size": 4}, *({"cache_implementation": x} for x in ("static", "offloaded", "dynamic"))],
+    ids=str,
+)
+def test_other_ways_to_keep_earlier_tokens(options, asked):
+    model, ids = made(**options), torch.randint(1, 40, (2, 21))
+    wanted = {"max_new_tokens": 10, "do_sample": False}
+    assert torch.equal(model.generate(ids, **wanted, **asked), model.generate(ids, **wanted))
+
+
+@pytest.mark.parametrize("assisted", ["prompt lookup", "assistant"])
+def test_assisted_decoding_is_refused(assisted):
+    model, ids = made(), torch.randint(1, 40, (1, 21))
+    asked = {"prompt_lookup_num_tokens": 3} if assisted == "prompt lookup" else {"assistant_model": model}
+    with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
+        model.generate(ids, max_new_tokens=5, do_sample=False, **asked)
+
+
+@torch.no_grad()
+def test_caches_of_other_kinds_are_refused():
+    model, ids = made(), torch.randint(1, 40, (2, 21))
+    other = DynamicCache()
+    for filled in (False, True):
+        if filled:
+            other.update(torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8), 0)
+        for call, asked in (
+            (model, {"use_cache": True}),
+            (model.linformer, {}),
+            (model.generate, {"max_new_tokens": 2}),
+        ):
+            with pytest.raises(InputError, match="past_key_values is a DynamicCache, and can be a CausalCache"):
+                call(ids, past_key_values=other, **asked)
+
+
+@torch.no_grad()
+def test_rows_of_a_cache():
+    """Repeated and chosen, each goes on as its text; what was read cannot be taken back."""
+    model, ids, mask = made(), torch.randint(1, 40, (2, 21)), torch.ones(2, 20, dtype=torch.long)
+    mask[1, :6] = 0
+    out = model(ids[:, :20], attention_mask=mask, use_cache=True)
+    expected = model(ids, attention_mask=torch.nn.functional.pad(mask, (0, 1), value=1)).logits[:, -1]
+    cache = out.past_key_values
+    cache.batch_repeat_interleave(3)
+    rows = torch.tensor([0, 4, 2, 5])
+    cache.batch_select_indices(rows)
+    cache.crop(20)
+    cache.crop(0)
+    with pytest.raises(InputError, match="cannot forget the last of 20 tokens"):
+        cache.crop(19)
+    with pytest.raises(InputError, match="cannot forget the last of 20 tokens"):
+        cache.crop(-2)
+    found = model(ids[rows // 3, 20:], past_key_values=cache).logits[:, -1]
+    assert_close(found, expected[rows // 3], scope="model")
 
 
 def test_a_mask_that_changes_what_was_read_is_refused():

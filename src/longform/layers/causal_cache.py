@@ -107,6 +107,21 @@ class CausalCache:
         for part in (self, *self.layers):
             _reorder(part, beam_idx)
 
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Have each row ``repeats`` times, by Hugging Face's name."""
+        if self.get_seq_length():
+            self.reorder_cache(torch.arange(len(self.mask)).repeat_interleave(repeats))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep the rows ``indices`` (B',), by Hugging Face's name."""
+        self.reorder_cache(indices)
+
+    def crop(self, max_length: int) -> None:
+        """Nothing where the last ``max_length`` columns are all, or -``max_length`` none; raises InputError otherwise."""
+        read = self.get_seq_length()
+        if (read + max_length if max_length <= 0 else max_length) < read:
+            raise InputError(f"a CausalCache cannot forget the last of {read} tokens: they are in slots with others")
+
     def numbers(self) -> int:
         """Numbers kept in all, for a measure of its memory."""
         return sum(x.numel() for layer in self.layers for x in vars(layer).values() if isinstance(x, Tensor))

@@ -151,8 +151,11 @@ class LinformerForMaskedLM(LinformerPreTrainedModel):
 class LinformerForCausalLM(LinformerForMaskedLM, GenerationMixin):
     """Language model from left to right, with Hugging Face's ``generate``; its configuration has ``causal``.
 
-    What is kept of earlier tokens (``past_key_values``) is a CausalCache: two windows, and a slot for each run.
+    What is kept of earlier tokens (``past_key_values``) is a CausalCache, and no other: two windows, and a slot for each
+    run. It cannot go back, as assisted decoding would have it do.
     """
+
+    _is_stateful = True  # transformers refuses assisted decoding then
 
     def __init__(self, config: LinformerConfig) -> None:
         if not config.causal:
@@ -178,8 +181,8 @@ class LinformerForCausalLM(LinformerForMaskedLM, GenerationMixin):
         """See LinformerModel.forward; ``labels`` long (B, n), the input's own tokens: each is compared with what the
         one before it gives; -100 for none. ``logits_to_keep``: of the last tokens alone, 0 for all.
         """
-        if use_cache and not isinstance(past_key_values, CausalCache):
-            past_key_values = CausalCache(self.config.num_hidden_layers)  # generate has an empty one of another kind
+        if use_cache and past_key_values is None:
+            past_key_values = CausalCache(self.config.num_hidden_layers)
         out = self.linformer(
             input_ids,
             attention_mask,
@@ -196,6 +199,17 @@ class LinformerForCausalLM(LinformerForMaskedLM, GenerationMixin):
             loss = cross_entropy(logits[:, :-1].flatten(0, 1).float(), wanted)
         past: Any = past_key_values
         return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past, **_extras(out))
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # transformers says then that it ignores a cache_implementation
+
+    def _prepare_cache_for_generation(
+        self, generation_config: Any, model_kwargs: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        if generation_config.use_cache and model_kwargs.get("past_key_values") is None:
+            model_kwargs["past_key_values"] = CausalCache(self.config.num_hidden_layers)
 
 
 class LinformerForSequenceClassification(LinformerPreTrainedModel):
