@@ -81,7 +81,9 @@ class SequenceProjection(nn.Module, ABC):
 
 
 class Learned(nn.Module, ABC):
-    """One learned or fixed tensor, (g, k, N) or (g, d, C), as ``name``; a call gives it, so that offloading works."""
+    """One learned or fixed tensor, (g, k, N) or (g, d, C), as ``name``; a call gives it, so that offloading works, and
+    PEFT's LoRA on parameters, whose call has an argument.
+    """
 
     def __init__(self, name: str, shape: tuple[int, ...], *, fixed: bool, frozen: bool) -> None:
         super().__init__()
@@ -91,7 +93,7 @@ class Learned(nn.Module, ABC):
         else:
             self.register_parameter(name, nn.Parameter(torch.empty(shape), requires_grad=not frozen))
 
-    def forward(self) -> Tensor:
+    def forward(self, _: None) -> Tensor:
         """The tensor itself."""
         return getattr(self, self.name)
 
@@ -176,8 +178,8 @@ class DenseProjection(SequenceProjection):
     def matrices(self) -> list[Tensor]:
         """E, and F where it is not E: each (g, k, N)."""
         if self.value_projection is None:
-            return [self.key_projection()]
-        return [self.key_projection(), self.value_projection()]
+            return [self.key_projection(None)]
+        return [self.key_projection(None), self.value_projection(None)]
 
     def reset_parameters(self) -> None:
         """Draw E and F anew; biases are zero."""
@@ -411,7 +413,7 @@ class ConvolutionProjection(RunProjection):
     def kernels(self) -> list[Tensor]:
         """The kernel of keys, and that of values where it is another: each (g, d, C)."""
         owners = (self.key_projection, self.value_projection)
-        return [owner() for owner in owners if owner is not None]
+        return [owner(None) for owner in owners if owner is not None]
 
     def reset_parameters(self) -> None:
         """Back to the mean."""

@@ -162,6 +162,8 @@ class LinformerConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         """Check at once, so that a mistake is a ConfigurationError and not a wrapped one."""
         super().__post_init__(**kwargs)
+        if self.num_key_value_heads is None:  # PEFT reads a number
+            self.num_key_value_heads = self.num_attention_heads
         self.validate_architecture()
 
     @classmethod

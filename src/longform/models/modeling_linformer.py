@@ -235,7 +235,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, Learned):
-            init.copy_(module(), module.initial())
+            init.copy_(module(None), module.initial())
         elif isinstance(module, PositionEmbedding) and self.config.position_init == "sinusoidal":
             rows, features = module.weight.shape
             places = torch.arange(rows) - self.config.position_offset
@@ -395,7 +395,10 @@ class LinformerModel(LinformerPreTrainedModel):
 
     def _check_cache(self, cache: object) -> None:
         if not isinstance(cache, CausalCache):
-            raise InputError(f"past_key_values is a {type(cache).__name__}, and can be a CausalCache alone, or None")
+            raise InputError(
+                f"past_key_values is a {type(cache).__name__}, and can be a CausalCache alone, or None; of PEFT, LoRA and "
+                "prompt tuning are served, and not prefix tuning, which gives keys and values"
+            )
         if not self.config.causal:
             raise InputError("past_key_values is for a model with causal=True in its configuration")
 
