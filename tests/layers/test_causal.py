@@ -153,6 +153,8 @@ def test_a_cache_that_does_not_fit_is_refused():
         encoder(torch.zeros(3, 1, 8), cache=cache)
     with pytest.raises(InputError, match="has read 10 tokens and gets 3 more"):
         encoder(torch.zeros(2, 3, 8), cache=cache)
+    with pytest.raises(InputError, match="no weights of tokens that go on from a cache"):
+        encoder(torch.zeros(2, 1, 8), cache=cache, output_attentions=True)
     with pytest.raises(InputError, match="a cache is of an encoder with causal=True"):
         LinformerEncoder(8, 1, 2)(torch.zeros(2, 3, 8), cache=cache)
     with pytest.raises(ConfigurationError, match="a context is attended to through its slots alone"):

@@ -1,4 +1,4 @@
-"""Modules made on the device "meta": reset_parameters of all that are in them sets every number, as torch's FSDP asks."""
+"""Modules made on the device "meta": reset_parameters of all that is in them sets every number, as FSDP asks."""
 
 import pytest
 import torch

@@ -173,14 +173,14 @@ def test_several_texts_in_one_row_are_refused(kind):
     made, ids = model(kind), torch.randint(3, 40, (2, 20))
     packed, whole = torch.cat([torch.arange(8), torch.arange(12)]), torch.arange(20)
     for positions in (packed, packed[None], torch.stack([whole, packed]), packed + 2, torch.arange(20) % 5):
-        for given in ({}, {"attention_mask": torch.ones_like(ids)}):
+        for mask in (None, torch.ones_like(ids)):
             with pytest.raises(InputError, match="position_ids begin anew"):
-                made(ids, position_ids=positions, **given)
+                made(ids, attention_mask=mask, position_ids=positions)
     expected, mask = made(ids).last_hidden_state, torch.ones_like(ids)
     mask[0, :8] = 0
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)  # generate's, with padding in front
-    given = {"input_ids": ids, "attention_mask": mask}
-    padded, again = (made(**given, position_ids=x).last_hidden_state[mask.bool()] for x in (None, positions))
+    states = [made(ids, attention_mask=mask, position_ids=x).last_hidden_state for x in (None, positions)]
+    padded, again = (x[mask.bool()] for x in states)
     assert_close(again, padded, scope="model")
     for positions in (whole, whole + 3, torch.zeros_like(whole), torch.randperm(20)):
         assert made(ids, position_ids=positions).last_hidden_state.shape == expected.shape

@@ -1,4 +1,4 @@
-"""PEFT beyond linear layers: LoRA on E, F and other parameters, prompts of vectors; prefix tuning is refused by name."""
+"""PEFT beyond linear layers: LoRA on E, F and other parameters, prompts of vectors; prefix tuning is refused."""
 
 import pytest
 import torch

@@ -60,8 +60,7 @@ def refuse_nested(*given: Tensor | None) -> None:
     """Raise InputError where any tensor is a nested one of torch.nested."""
     if any(x is not None and x.is_nested for x in given):
         raise InputError(
-            "the input is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a mask that is "
-            "1 for text and 0 for padding"
+            "the input is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a mask of text"
         )
 
 
@@ -79,8 +78,8 @@ def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None)
         odd = key_padding_mask[(key_padding_mask != 0) & (key_padding_mask != hides)]
         if len(odd):
             raise InputError(
-                f"key_padding_mask holds {odd[0].item()}; it takes 0 for text and {hides} for padding, or False and True: "
-                "a number to be added to the logits of one key has no place where a slot stands for several"
+                f"key_padding_mask holds {odd[0].item()}; it takes 0 for text and {hides} for padding, or False and "
+                "True: a number to be added to the logits of one key has no place where a slot stands for several"
             )
     return key_padding_mask == 0
 

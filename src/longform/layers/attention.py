@@ -271,7 +271,8 @@ class LinformerAttention(SelfAttention):
         if _has_none(hidden_states):
             return self._of_nothing(hidden_states)
         if self.causal and shared.cache is not None and shared.cache.begun:
-            return attend_next(self, hidden_states, attention_mask, shared), None
+            out = attend_next(self, hidden_states, attention_mask, shared, output_attentions=output_attentions)
+            return out, None
         hidden, mask = self.checked(hidden_states, attention_mask, shared.grid)
         if self.grid is not None:
             return self._in_tiles(hidden, mask, self.grid, shared, output_attentions)

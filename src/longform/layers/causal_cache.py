@@ -24,9 +24,9 @@ ROOM = 64  # slots that are added at a time where texts have no longest length
 
 class LayerCache:
     """One layer's part. ``length`` long (B,): places read, and ``after`` when the present piece is; ``key``, ``value``
-    (B, 2 w, h, d), place t at t mod 2 w, and ``holds`` bool (B, 2 w), which are text; ``hidden`` (B, c, D) of the present run; ``taps`` (B, r - 1, D), the last
-    inputs of a short convolution; ``slot_key``, ``slot_value`` (B, s + S, h, d), and the tokens in them, ``count``
-    (B, s + S).
+    (B, 2 w, h, d), place t at t mod 2 w, and ``holds`` bool (B, 2 w), which are text; ``hidden`` (B, c, D) of the
+    present run; ``taps`` (B, r - 1, D), the last inputs of a short convolution; ``slot_key``, ``slot_value``
+    (B, s + S, h, d), and the tokens in them, ``count`` (B, s + S).
     """
 
     length: Tensor
@@ -72,7 +72,7 @@ class CausalCache:
         if not columns:
             self.mask = torch.ones(batch, 0, dtype=torch.bool, device=device)
             self.counted = torch.zeros(batch, 1, dtype=torch.long, device=device)
-        past = self.mask
+        past = self.mask[:, :columns]
         if mask is not None and columns and mask.shape == (batch, columns + length):
             if not torch.equal(mask[:, :columns].bool(), past):
                 raise InputError("attention_mask is not what it was in the tokens that the cache has read: begin anew")
@@ -112,12 +112,10 @@ class CausalCache:
         if self.get_seq_length():
             self.reorder_cache(torch.arange(len(self.mask)).repeat_interleave(repeats))
 
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep the rows ``indices`` (B',), by Hugging Face's name."""
-        self.reorder_cache(indices)
+    batch_select_indices = reorder_cache
 
     def crop(self, max_length: int) -> None:
-        """Nothing where the last ``max_length`` columns are all, or -``max_length`` none; raises InputError otherwise."""
+        """Nothing: raises InputError unless ``max_length`` columns are all, or where it is negative, none are to go."""
         read = self.get_seq_length()
         if (read + max_length if max_length <= 0 else max_length) < read:
             raise InputError(f"a CausalCache cannot forget the last of {read} tokens: they are in slots with others")
@@ -159,9 +157,14 @@ def remember(attention: Attention, given: Tensor, hidden: Tensor, mask: Tensor |
     cache.begun = True
 
 
-def attend_next(attention: Attention, given: Tensor, mask: Tensor | None, shared: Shared) -> Tensor:
+def attend_next(
+    attention: Attention, given: Tensor, mask: Tensor | None, shared: Shared, *, output_attentions: bool
+) -> Tensor:
     """The input of the output projection, (B, n, h d), of n more tokens ``given`` (B, n, D), one after the other."""
-    attention.check_shape(given, "hidden_states")
+    if output_attentions:
+        raise InputError(
+            "output_attentions: there are no weights of tokens that go on from a cache; leave the cache out"
+        )
     given, out = blank_padding(given, mask), []
     text = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device) if mask is None else mask
     for place in range(given.shape[1]):

@@ -41,9 +41,10 @@ def _of_one_text(out: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | 
 class LinformerMultiheadAttention(LinformerAttention):
     """LinformerAttention with the call, the weights' names and the conventions of nn.MultiheadAttention.
 
-    ``embed_dim`` to ``dtype`` are torch's; a state_dict of an nn.MultiheadAttention loads, whatever ``projection`` is, and
-    what shortens keys and values keeps its weights then; none of these may be on the device "meta". ``max_length``, ``projected_length``, ``tokens_per_slot`` (4 where none of these is
-    said), ``projection``, ``short_convolution`` and all else (attention_window, causal, ...): see LinformerAttention.
+    ``embed_dim`` to ``dtype`` are torch's; a state_dict of an nn.MultiheadAttention loads, whatever ``projection`` is,
+    and what shortens keys and values keeps its weights then, or is missing on the device "meta". ``max_length``,
+    ``projected_length``, ``tokens_per_slot`` (4 where none of these is said), ``projection``, ``short_convolution`` and
+    all else (attention_window, causal, ...): see LinformerAttention.
 
     Raises ConfigurationError for add_bias_kv and add_zero_attn, and for options that do not go together.
     """
@@ -109,7 +110,7 @@ class LinformerMultiheadAttention(LinformerAttention):
             if getattr(self, name) is not None:
                 nn.init.xavier_uniform_(getattr(self, name))
         for bias in (self.in_proj_bias, self.out_proj.bias):
-            if bias is not None:
+            if isinstance(bias, Tensor):
                 nn.init.zeros_(bias)
 
     def _part(self, index: int) -> Weights:
@@ -162,8 +163,8 @@ class LinformerMultiheadAttention(LinformerAttention):
         ``attn_mask``: None, or where the module was made with causal=True a causal mask, which changes nothing.
         Returns the output in the query's shape, and with ``need_weights`` the weights on slots (B, n, k), or
         (B, h, n, k) without ``average_attn_weights``; see LinformerAttention for those of a window.
-        Raises InputError on other masks and shapes. A window, ``causal`` and, without kdim and vdim, a short convolution
-        are of self-attention: query, key and value have one shape then, as different as they may be (DETR's positions).
+        Raises InputError on other masks and shapes. A window, ``causal`` and, without kdim and vdim, a short
+        convolution are of self-attention: query, key and value are of one shape then, and may differ (DETR).
         """
         _check_axes(query, key, value)
         one_text, one_input, one_memory = query.dim() == 2, query is key is value, key is value
@@ -182,9 +183,9 @@ class LinformerMultiheadAttention(LinformerAttention):
             context, weights = self.context(key, mask, shared, output_attentions=need_weights)
         else:
             raise InputError(
-                f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}: a "
-                "module with attention_window, causal or short_convolution is for the tokens of one text; for others "
-                "make it without them, and slots alone are attended to"
+                f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}: "
+                "a module with attention_window, causal or short_convolution is for the tokens of one text; for others "
+                "make it without them"
             )
         out = self.output(context).transpose(0, batch_axis)
         weights = _averaged(weights) if average_attn_weights else weights

@@ -265,14 +265,14 @@ def _all_moved(there: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, .
 
 
 def _check_more(given: dict[str, object], *, causal: bool) -> None:
-    """Raise InputError for more arguments, ``given``, that would change a result; warn of others that ask for something."""
+    """Raise InputError for ``given`` arguments that would change a result; warn of others that ask for something."""
     if given.pop("is_causal", causal) not in (None, causal):
         raise InputError(f"is_causal must be what the configuration says, causal={causal}")
     asked = [name for name, value in given.items() if value is not None and value is not False]
     if refused := [name for name in asked if name in UNSERVED]:
         raise InputError(
-            f"{', '.join(refused)}: Linformer models have no cross-attention, no masks of heads and no texts packed in one "
-            "row; leave it out"
+            f"{', '.join(refused)}: Linformer models have no cross-attention, no masks of heads and no texts packed in "
+            "one row; leave it out"
         )
     for name in asked:
         warnings.warn(f"{name} is no argument of Linformer models, and changes nothing", stacklevel=3)
@@ -396,8 +396,8 @@ class LinformerModel(LinformerPreTrainedModel):
     def _check_cache(self, cache: object) -> None:
         if not isinstance(cache, CausalCache):
             raise InputError(
-                f"past_key_values is a {type(cache).__name__}, and can be a CausalCache alone, or None; of PEFT, LoRA and "
-                "prompt tuning are served, and not prefix tuning, which gives keys and values"
+                f"past_key_values is a {type(cache).__name__}, and can be a CausalCache alone, or None; of PEFT, LoRA "
+                "and prompt tuning are served, and not prefix tuning, which gives keys and values"
             )
         if not self.config.causal:
             raise InputError("past_key_values is for a model with causal=True in its configuration")

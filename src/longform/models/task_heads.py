@@ -151,8 +151,8 @@ class LinformerForMaskedLM(LinformerPreTrainedModel):
 class LinformerForCausalLM(LinformerForMaskedLM, GenerationMixin):
     """Language model from left to right, with Hugging Face's ``generate``; its configuration has ``causal``.
 
-    What is kept of earlier tokens (``past_key_values``) is a CausalCache, and no other: two windows, and a slot for each
-    run. It cannot go back, as assisted decoding would have it do.
+    What is kept of earlier tokens (``past_key_values``) is a CausalCache, and no other: two windows, and a slot for
+    each run. It cannot go back, as assisted decoding would have it do.
     """
 
     _is_stateful = True  # transformers refuses assisted decoding then
@@ -205,7 +205,7 @@ class LinformerForCausalLM(LinformerForMaskedLM, GenerationMixin):
         return False  # transformers says then that it ignores a cache_implementation
 
     def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: Any, *args: Any, **kwargs: Any
+        self: Any, generation_config: Any, model_kwargs: Any, *args: Any, **kwargs: Any
     ) -> Any:
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
         if generation_config.use_cache and model_kwargs.get("past_key_values") is None:
