@@ -60,7 +60,7 @@ def refuse_nested(*given: Tensor | None) -> None:
     """Raise InputError where any tensor is a nested one of torch.nested."""
     if any(x is not None and x.is_nested for x in given):
         raise InputError(
-            "the input is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a mask of text"
+            "the input is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a mask"
         )
 
 
