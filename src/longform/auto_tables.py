@@ -1,8 +1,10 @@
-"""The tables in which transformers and PEFT look up a model type, with an entry for ours as soon as they are imported.
+"""The tables in which transformers, PEFT and sentence-transformers look up names, with entries for ours as soon as they
+are imported.
 
-``import longform`` imports neither: transformers' table alone needs torch, and half of torch's time again. Neither has
-entry points for models, so that only an import hook can tell when a table is there. The entry is of the kind that
-transformers has for its own models: a module and a name in it, looked up when a folder asks for it.
+``import longform`` imports none of them: transformers' table alone needs torch, and half of torch's time again. None has
+entry points for models, so that only an import hook can tell when a table is there. transformers' entry is of the kind
+that it has for its own models: a module and a name in it, looked up when a folder asks for it. sentence-transformers
+takes a module of another package by ``trust_remote_code=True`` alone, or as a class that is known already.
 """
 
 import sys
@@ -22,9 +24,16 @@ def _enter_adapted_layers(table: Any) -> None:
     table.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING["linformer"] = ["query", "value"]  # as for BERT
 
 
+def _enter_module(table: Any) -> None:
+    name = "longform.conversion.sublinear_tf.SublinearTF"
+    module, _, kind = name.rpartition(".")
+    table.BaseModel._module_classes = {**table.BaseModel._module_classes, name: getattr(import_module(module), kind)}
+
+
 TABLES: dict[str, Callable[[ModuleType], None]] = {
     "transformers.models.auto.configuration_auto": _enter_configuration,
     "peft.utils.constants": _enter_adapted_layers,
+    "sentence_transformers.base.model": _enter_module,
 }
 
 

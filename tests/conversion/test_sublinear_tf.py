@@ -1,6 +1,9 @@
 """A mean in which a repeated token weighs the root of its count: the same vectors by every road."""
 
+import json
 import math
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -47,10 +50,29 @@ def test_vectors_are_the_same_by_every_road(source: Path, tiny_tokenizer: Any, t
     encoder = longform.Encoder.from_pretrained(tmp_path / "out")
     expected = np.stack([_expected(source, tiny_tokenizer, text) for text in TEXTS])
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, **NEAR)
-    loaded = SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=True)
-    np.testing.assert_allclose(loaded.encode(TEXTS), expected, **NEAR)
+    for trusted in ({}, {"trust_remote_code": True}):  # after import longform, and as without it
+        loaded = SentenceTransformer(str(tmp_path / "out"), device="cpu", **trusted)
+        np.testing.assert_allclose(loaded.encode(TEXTS), expected, **NEAR)
+    loaded.save(str(tmp_path / "saved"))
+    np.testing.assert_allclose(SentenceTransformer(str(tmp_path / "saved")).encode(TEXTS), expected, **NEAR)
     again = longform.convert(tmp_path / "out", max_length=128).save_pretrained(tmp_path / "longer")
     np.testing.assert_allclose(longform.Encoder.from_pretrained(again).encode(TEXTS), expected, **NEAR)
+
+
+@pytest.mark.parametrize("order", ["longform, sentence_transformers", "sentence_transformers, longform"])
+def test_the_module_is_known_in_whichever_order_packages_are_imported(order: str) -> None:
+    name = "longform.conversion.sublinear_tf.SublinearTF"
+    code = f"import {order}; print(*sentence_transformers.SentenceTransformer._module_classes)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [name]
+
+
+def test_a_module_of_another_package_still_needs_the_flag(source: Path) -> None:
+    listed = json.loads((source / "modules.json").read_text())
+    listed.insert(1, {"idx": 1, "name": "1", "path": "", "type": "another.package.Module"})
+    (source / "modules.json").write_text(json.dumps(listed))
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        SentenceTransformer(str(source), device="cpu")
 
 
 def test_with_idf_and_as_an_adapter(source: Path, tiny_tokenizer: Any, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """A module of sentence-transformers: in the mean, a token that a text has c times weighs sqrt(c) in all, instead of c.
 
 What a long text says again and again ("um", "the Company") else drowns what it says once. In a folder's list of modules
-it stands before the pooling, under the name of its class here: sentence-transformers loads it where longform is
-installed, with ``trust_remote_code=True``; Longform's own commands need no such word.
+it stands before the pooling, under the name of its class here: sentence-transformers loads it after ``import longform``
+(``longform.auto_tables``), and without that, where longform is installed, with ``trust_remote_code=True``.
 """
 
 from typing import Any
