@@ -1,10 +1,10 @@
 """The tables in which transformers, PEFT and sentence-transformers look up names, with entries for ours as soon as they
 are imported.
 
-``import longform`` imports none of them: transformers' table alone needs torch, and half of torch's time again. None has
-entry points for models, so that only an import hook can tell when a table is there. transformers' entry is of the kind
-that it has for its own models: a module and a name in it, looked up when a folder asks for it. sentence-transformers
-takes a module of another package by ``trust_remote_code=True`` alone, or as a class that is known already.
+``import longform`` imports none of them: transformers' table alone needs torch, and half of torch's time again. None
+has entry points for models, so that only an import hook can tell when a table is there. transformers' entry is of the
+kind that it has for its own models: a module and a name in it, looked up when a folder asks for it.
+sentence-transformers takes modules of other packages with ``trust_remote_code=True``, or as classes that it knows.
 """
 
 import sys

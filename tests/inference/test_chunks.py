@@ -92,6 +92,36 @@ def test_given_spans(longform_folder: Path) -> None:
         list(encode_chunks(encoder, "the near text", boundaries=[[(4, 8), (0, 3)]]))
 
 
+@pytest.mark.parametrize("of", [list, np.array, torch.tensor, tuple, iter, lambda spans: [*map(np.array, spans)]])
+def test_the_spans_of_one_text_may_stand_alone(longform_folder: Path, of: Any) -> None:
+    encoder, spans = Encoder.from_pretrained(longform_folder), [(0, 3), (4, 8)]
+    (expected,) = encode_chunks(encoder, ["the near text"], boundaries=[spans])
+    for given in (of(spans), [of(spans)]):
+        found = encoder.encode_chunks("the near text", boundaries=given)
+        np.testing.assert_array_equal(found.spans, spans)
+        _near(found.vectors, expected.vectors)
+    several = encoder.encode_chunks(["x", "the near text"], boundaries=([of([(0, 1)]), of(spans)]))
+    _near(list(several)[1].vectors, expected.vectors)
+
+
+@pytest.mark.parametrize(
+    ("spans", "said"),
+    [
+        ([None, None], "None for text number 0"),
+        ([[(0, 1)], [(0, 1.5)]], r"\[\(0, 1.5\)\] for text number 1"),
+        ([(0, 1), (0, 1)], r"\(0, 1\) for text number 0"),
+        ([[(0, 1)], [0, 1]], r"\[0, 1\] for text number 1"),
+        ([[(0, 1)]], "as many texts as 1, and there are more texts"),
+        ([[(0, 1)]] * 3, "more than the 2 that there are"),
+        ([[(0, 1)], []], "there is no span"),
+    ],
+)
+def test_spans_that_are_none_or_of_other_texts(longform_folder: Path, spans: Any, said: str) -> None:
+    encoder = Encoder.from_pretrained(longform_folder)
+    with pytest.raises(InputError, match=said):
+        list(encoder.encode_chunks(["x", "a b c d"], boundaries=spans))
+
+
 def test_what_cannot_be_chunked(longform_folder: Path, bert_folder: Path) -> None:
     encoder = Encoder.from_pretrained(longform_folder)
     with pytest.raises(ConfigurationError, match="a chunk has 63 tokens, the model takes 62"):

@@ -6,11 +6,13 @@ Axes: T tokens of the text, without special ones; m chunks. ``offsets`` (T, 2): 
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from operator import index
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from longform.choices import BOUNDARIES
+from longform.data.given import python_values
 from longform.errors import ConfigurationError, InputError
 
 _ENDS = {
@@ -106,6 +108,30 @@ def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
     inside = text[start:stop]
     begin = start + len(inside) - len(inside.lstrip())
     return (begin, begin + len(inside.strip())) if inside.strip() else (start, start)
+
+
+def spans_of_each(given: Any, *, one: bool) -> Iterator[list[tuple[int, int]]]:
+    """The spans of each text, given as lists, arrays or tensors of pairs; of ``one`` text also as they are.
+
+    Raises InputError, with the number of the text, for what is no list of pairs of whole numbers.
+    """
+    listed = python_values(given)
+    if one:
+        listed = [*map(python_values, listed)]
+        listed = [listed] if listed and _is_pair(listed[0]) else listed
+    for number, spans in enumerate(listed):
+        try:
+            yield [(index(start), index(stop)) for start, stop in map(python_values, python_values(spans))]
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"boundaries has {str(spans)[:60]} for text number {number}: the spans of a text are a list of pairs "
+                "of whole numbers, characters from-to, as [(0, 7), (8, 18)]"
+            ) from error
+
+
+def _is_pair(value: Any) -> bool:
+    whole = isinstance(value, list | tuple) and all(isinstance(python_values(each), int) for each in value)
+    return whole and len(value) == 2
 
 
 def _given(text: str, offsets: np.ndarray, spans: Spans) -> list[Chunk]:

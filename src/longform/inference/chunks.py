@@ -3,7 +3,9 @@
 Axes: T tokens of a text, m chunks, D embedding size.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +13,10 @@ import torch
 from torch import Tensor
 
 from longform.data.batching import TokenizedText, batches_of, windows
-from longform.data.spans import Chunk, Spans, chunks_of, pieces
+from longform.data.spans import Chunk, Spans, chunks_of, pieces, spans_of_each
 from longform.data.special_tokens import SpecialTokens, special_tokens
-from longform.data.text import Document, Text, text_of, usable_texts
-from longform.errors import ConfigurationError
+from longform.data.text import Document, Text, is_one, text_of, usable_texts
+from longform.errors import ConfigurationError, InputError
 from longform.inference.settings import DEFAULT_BATCH_TOKENS
 
 CONTEXT = 1 / 8  # of a stretch, on each side of its chunks, where a document is longer than the model
@@ -70,7 +72,7 @@ def encode_chunks(
     *,
     chunk_tokens: int = 256,
     overlap: int = 0,
-    boundaries: str | Sequence[Spans] = "tokens",
+    boundaries: Any = "tokens",
     max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
     window: int = 512,
     alone: bool = False,
@@ -79,13 +81,14 @@ def encode_chunks(
 
     A chunk has at most ``chunk_tokens`` tokens and shares ``overlap`` with the one before; it begins where
     ``boundaries`` allows ("tokens", "sentences", "paragraphs"), or is given: for each text the characters from-to of
-    its chunks. Special tokens and a prompt count for the chunks at the text's ends, so that a text of one chunk has the
-    vector of ``encode``; an empty text is one chunk. A text longer than the model is read in overlapping stretches, and
-    a chunk pooled where at least an eighth of the model's length stands on both sides, if the text has it. ``alone``:
-    special tokens and the prompt are around every chunk, which is smaller where the model would not take it with them.
+    its chunks (m, 2), a list, an array or a tensor; of one text they may stand alone. Special tokens and a prompt count
+    for the chunks at the text's ends, so that a text of one chunk has the vector of ``encode``; an empty text is one
+    chunk. A text longer than the model is read in overlapping stretches, and a chunk pooled where at least an eighth of
+    the model's length stands on both sides, if the text has it. ``alone``: special tokens and the prompt are around
+    every chunk, which is smaller where the model would not take it with them.
 
     Raises ConfigurationError for a chunk longer than the model and a tokenizer that does not tell characters,
-    InputError for spans that are not in order.
+    InputError for spans that are not in order, and for those of more or fewer texts.
     """
     how: Any = {"chunk_tokens": chunk_tokens, "overlap": overlap, "boundaries": boundaries, "window": window}
     how["alone"] = alone
@@ -99,15 +102,16 @@ def chunk_outcomes(
     *,
     chunk_tokens: int,
     overlap: int = 0,
-    boundaries: str | Sequence[Spans] = "tokens",
+    boundaries: Any = "tokens",
     max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
     window: int = 512,
     alone: bool = False,
 ) -> Iterator[ChunkOutcome]:
     """Chunks as ``encode_chunks`` gives them, and the tokens of each."""
-    special = tokens_around(encoder)
-    given = None if isinstance(boundaries, str) else iter(boundaries)
-    for part in windows(usable_texts(texts), window=window, max_tokens_per_batch=max_tokens_per_batch):
+    special, usable, given = tokens_around(encoder), usable_texts(texts), deque[Spans]()
+    if not isinstance(boundaries, str):
+        usable = _with_spans(usable, spans_of_each(boundaries, one=is_one(texts)), given)
+    for part in windows(usable, window=window, max_tokens_per_batch=max_tokens_per_batch):
         plans = [
             chunk_plan(
                 encoder,
@@ -116,7 +120,7 @@ def chunk_outcomes(
                 chunk_tokens=chunk_tokens,
                 overlap=overlap,
                 alone=alone,
-                boundaries=boundaries if isinstance(boundaries, str) else next(given or iter(())),
+                boundaries=given.popleft() if given else boundaries,
             )
             for text in part
         ]
@@ -179,6 +183,16 @@ def beginning(encoder: StateEncoder, text: str) -> str:
     tokens = _tokens(encoder.tokenizer, text, encoder.prompt)
     room = encoder.limit - special_tokens(encoder.tokenizer).total - len(tokens.prompt)
     return text if len(tokens.ids) <= room else text[: tokens.offsets[room - 1, 1]]
+
+
+def _with_spans(texts: Iterable[Text], spans: Iterable[Spans], waiting: deque[Spans]) -> Iterator[Text]:
+    """The texts, the spans of each of which are ``waiting`` then. Raises InputError for another number of spans."""
+    for number, (text, own) in enumerate(zip_longest(texts, spans)):
+        if text is None or own is None:
+            said = f"{number}, and there are more texts" if own is None else f"more than the {number} that there are"
+            raise InputError(f"boundaries has the spans of as many texts as {said}: give those of each text")
+        waiting.append(own)
+        yield text
 
 
 def _single(text: Text) -> str:

@@ -3,7 +3,7 @@
 Axes: B texts in a batch, n tokens, D embedding size, N texts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,6 @@ from transformers import AutoModel
 
 from longform.choices import POOLINGS
 from longform.data.batching import Batch
-from longform.data.spans import Spans
 from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
@@ -289,7 +288,7 @@ class Encoder(TextModel):
         text_field: str = "text",
         chunk_tokens: int = 256,
         overlap: int = 0,
-        boundaries: str | Sequence[Spans] = "tokens",
+        boundaries: Any = "tokens",
         max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
         progress: bool = False,
         **others: Any,
@@ -298,13 +297,13 @@ class Encoder(TextModel):
 
         ``vectors`` float32 (m, D) and ``spans`` (m, 2), characters from-to; a chunk of at most ``chunk_tokens`` tokens
         shares ``overlap`` with the one before and begins where ``boundaries`` allows: "tokens", "sentences",
-        "paragraphs", or for each text the characters from-to of its chunks. Raises as ``encode`` does, and InputError
-        for spans that are not in order.
+        "paragraphs", or for each text the characters from-to of its chunks, lists or an array (m, 2), of one string
+        also by themselves. Raises as ``encode`` does, and InputError for spans that are not in order, too few or many.
         """
         check_options(self.encode_chunks, others)
         found = encode_chunks(
             self,
-            usable_texts(texts, text_field=text_field),
+            texts if is_one(texts) else usable_texts(texts, text_field=text_field),
             chunk_tokens=chunk_tokens,
             overlap=overlap,
             boundaries=boundaries,
