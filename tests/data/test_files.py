@@ -144,6 +144,28 @@ def test_records_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, 
         list(read_documents(write(tmp_path / name, content)))
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz", "a.parquet", "a.jsonl", "a.json"])
+def test_a_name_of_two_columns_is_refused(tmp_path: Path, name: str) -> None:
+    path, rows = tmp_path / name, [["text", "label", "label"], ["near", "x", "y"]]
+    if name.endswith(".parquet"):
+        columns = [pyarrow.array([value]) for value in rows[1]]
+        pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, names=rows[0]), path)
+    elif ".json" in name:
+        line = b'{"text": "near", "label": "x", "label": "y"}'
+        write(path, b"[" + line + b"]" if name == "a.json" else line)
+    else:
+        content = "".join(("\t" if name == "a.tsv" else ",").join(row) + "\n" for row in rows).encode()
+        write(path, gz(content) if name.endswith(".gz") else content)
+    for read in (read_records, read_documents, examples_of):
+        with pytest.raises(DataError, match=rf'{name}.* "label" stands there more than once'):
+            list(read(path))
+
+
+def test_columns_without_a_name_are_nobodys(tmp_path: Path) -> None:
+    (record,) = read_records(write(tmp_path / "a.csv", b"text,,\nnear,,\n"))
+    assert record.values["text"] == "near"
+
+
 def test_an_array_of_texts(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", b'\xef\xbb\xbf \n["near", "far"]\n')
     assert [(each.id, each.text) for each in read_documents(path)] == [(f"{path}:0", "near"), (f"{path}:1", "far")]

@@ -10,7 +10,7 @@ import polars
 import pyarrow
 import pytest
 
-from longform.data.given import Files, InMemory, as_rows, source_of
+from longform.data.given import Files, InMemory, as_rows, elements, source_of
 from longform.data.records import read_records
 from longform.data.text import Document, ReadReport, read_documents
 from longform.errors import DataError
@@ -93,6 +93,16 @@ def test_an_id_is_whole_whatever_its_column_was_made() -> None:
 def test_what_is_no_document_is_refused(given: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         list(read_documents(InMemory(given)))
+
+
+TWICE = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], names=["text", "text"])
+
+
+@pytest.mark.parametrize("given", [TWICE, pandas.DataFrame([["a", "b"]], columns=["text", "text"])])
+def test_a_name_of_two_columns_is_refused(given: Any) -> None:
+    for read in (lambda: read_documents(InMemory(given)), lambda: elements(given, "text")):
+        with pytest.raises(DataError, match=r'the columns of the (Table|DataFrame): the name "text" stands there more'):
+            list(read())
 
 
 def test_columns_in_a_tuple_are_rows() -> None:

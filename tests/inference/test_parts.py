@@ -183,15 +183,25 @@ def test_rows_that_fail_are_left_out_and_listed(longform_folder: Path, tmp_path:
     with source.open("a") as file:
         file.write('{"text": "cut of\n{"text": "good"}\n')
     (tmp_path / "given" / "b.parquet").write_bytes(b"no parquet")
+    twice = [pyarrow.array(["a"]), pyarrow.array(["b"])]
+    names = ["text", "text"]
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(twice, names=names), tmp_path / "given" / "c.parquet")
     with pytest.raises(DataError, match=r'a\.jsonl:4: the field "text" is NoneType'):
         longform.embed(longform_folder, source, tmp_path / "strict", SETTINGS)
     with pytest.raises(DataError, match=r'b\.parquet" is not readable as parquet: .*--on-error skip'):
         longform.embed(longform_folder, source.with_name("b.parquet"), tmp_path / "other", SETTINGS)
     result = longform.embed(longform_folder, source.parent, tmp_path / "out", SETTINGS, on_error="skip")
-    assert (result.documents, result.records, result.failed) == (29, 29, 4)
+    assert (result.documents, result.records, result.failed) == (29, 29, 5)
     failed = [json.loads(line) for line in (tmp_path / "out" / "_failed.jsonl").read_text().splitlines()]
-    assert [Path(each["row"]).name for each in failed] == ["a.jsonl:4", "a.jsonl:12", "a.jsonl:31", "b.parquet"]
-    for each, said in zip(failed, ("is NoneType", "is int", "JSON", "not readable as parquet"), strict=True):
+    assert [Path(each["row"]).name for each in failed] == [
+        "a.jsonl:4",
+        "a.jsonl:12",
+        "a.jsonl:31",
+        "b.parquet",
+        "c.parquet",
+    ]
+    said_of = ("is NoneType", "is int", "JSON", "not readable as parquet", '"text" stands there more than once')
+    for each, said in zip(failed, said_of, strict=True):
         assert said.lower() in each["reason"].lower()
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -117,11 +118,20 @@ def as_rows(given: Any, *names: str | None) -> Any:
     return [dict(zip(fields, row, strict=False)) for row in zip(*columns, strict=True)]
 
 
+def check_distinct(names: Iterable[Any], where: str) -> None:
+    """Raise DataError, which begins with ``where``, for two columns or fields of one name: one would be lost."""
+    if twice := [f'"{name}"' for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"{where}: the name {', '.join(twice)} stands there more than once: rename all but one")
+
+
 def column_names(given: Any) -> list[Any] | None:
-    """The columns of a table, None for what is no table."""
+    """The columns of a table, None for what is no table. Raises DataError as ``check_distinct`` does."""
     names = getattr(given, "column_names", None)
     names = getattr(given, "columns", None) if names is None else names
-    return None if names is None else list(names)
+    if names is None:
+        return None
+    check_distinct(names, f"the columns of the {type(given).__name__}")
+    return list(names)
 
 
 def elements(given: Any, text_field: str, pair_field: str | None = None) -> Iterable[Any]:
@@ -162,6 +172,7 @@ def rows(given: Any) -> Iterator[Any]:
 def _rows_of_frame(frame: Any) -> Iterator[dict[str, Any]]:
     """Rows of a DataFrame; pandas' NA, which is neither equal to anything nor not, becomes None."""
     missing, names = sys.modules["pandas"].NA, list(map(str, frame.columns))
+    check_distinct(names, "the columns of the DataFrame")
     for values in frame.itertuples(index=False, name=None):
         yield {name: None if value is missing else value for name, value in zip(names, values, strict=True)}
 

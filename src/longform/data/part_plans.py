@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from longform.data.files import JSON_LINES, PIECE
+from longform.data.given import check_distinct
 from longform.data.places import InputFile, opened_place, random_access
 from longform.errors import require
 
@@ -84,7 +85,9 @@ def _rows(file: InputFile, part_rows: int, digest: Any) -> Iterator[Cut]:
         while piece := stream.read(PIECE * 16):
             digest.update(piece)
         stream.seek(0)
-        found = parquet.ParquetFile(stream).metadata
+        opened = parquet.ParquetFile(stream)
+        check_distinct(opened.schema_arrow.names, "the columns")
+        found = opened.metadata
         size = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
         total = found.num_rows
         each = min(part_rows, max(1, PART_BYTES * total // max(size, 1)))

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from longform.data.given import (
     Classes,
     InMemory,
     as_rows,
+    check_distinct,
     classes_of,
     named_classes,
     rows,
@@ -75,7 +77,9 @@ def jsonl_record(line: bytes, *, name: str, number: int) -> Record | None:
 def _parsed(text: str, where: str) -> Any:
     """The value of a JSON text. Raises DataError that begins with ``where``."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=partial(_object, where=where))
+    except DataError:
+        raise
     except RecursionError as error:
         raise DataError(f"{where}: JSON nested too deeply to read") from error
     except ValueError as error:
@@ -87,6 +91,13 @@ def _parsed(text: str, where: str) -> Any:
             f'{where}: not valid JSON ({said}); a jsonl file has one object a line, such as {{"text": "..."}}, a json '
             "file an array of them"
         ) from error
+
+
+def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        check_distinct((name for name, _ in pairs), where)
+    return found
 
 
 def json_records(path: Path) -> Iterator[Record]:
@@ -104,12 +115,13 @@ def json_records(path: Path) -> Iterator[Record]:
 
 
 def csv_records(path: Path, kind: str) -> Iterator[Record]:
-    """The rows of a csv or tsv file with a header line. Raises DataError for rows that do not fit the header."""
+    """The rows of a csv or tsv file with a header line, whose names differ. Raises DataError for rows that do not fit."""
     csv.field_size_limit(MOST)
     with opened(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
         reader = csv.DictReader(_csv_lines(text, path), dialect=_DIALECTS[kind], strict=True)
         try:
+            check_distinct(filter(None, reader.fieldnames or ()), f"{path}, the header")  # "" is nobody's
             for row in reader:
                 if None in row or None in row.values():
                     raise DataError(f"{path}:{reader.line_num}: not as many fields as the header has")
@@ -132,6 +144,7 @@ def parquet_records(path: Path) -> Iterator[Record]:
     try:
         row = 0
         with path.open("rb") as source, parquet.ParquetFile(source) as file:  # open: a name need not be UTF-8
+            check_distinct(file.schema_arrow.names, f"{path}, the columns")
             classes = schema_classes(file.schema_arrow)
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME):
                 for values in decoded_rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
