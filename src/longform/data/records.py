@@ -115,7 +115,7 @@ def json_records(path: Path) -> Iterator[Record]:
 
 
 def csv_records(path: Path, kind: str) -> Iterator[Record]:
-    """The rows of a csv or tsv file with a header line, whose names differ. Raises DataError for rows that do not fit."""
+    """The rows of a csv or tsv file with a header line of distinct names. Raises DataError for rows that do not fit."""
     csv.field_size_limit(MOST)
     with opened(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
