@@ -105,6 +105,27 @@ def test_a_name_of_two_columns_is_refused(given: Any) -> None:
             list(read())
 
 
+SECONDS = pyarrow.array([1, 2**62], pyarrow.timestamp("s"))
+TWO_OF_A_NAME = pyarrow.StructArray.from_arrays([pyarrow.array([1, 2])] * 2, ["a", "a"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            pyarrow.table({"text": ["a", "b"], "x": SECONDS}),
+            'rows 0 to 1 of the table: the column "x" holds what cannot',
+        ),
+        (pyarrow.table({"text": ["a", "b"], "x": TWO_OF_A_NAME}), 'the column "x" holds what cannot be read'),
+        (polars.DataFrame({"text": ["a"], "x": polars.Series([2**100], dtype=polars.Int128)}), "no table for pyarrow"),
+        (polars.DataFrame({"text": ["a"], "x": polars.Series([{1}], dtype=polars.Object)}), "objects of Python in x"),
+    ],
+)
+def test_values_of_a_table_that_cannot_be_read(given: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        list(read_documents(InMemory(given)))
+
+
 def test_columns_in_a_tuple_are_rows() -> None:
     columns = (pandas.Series(["one", ""], index=[5, 6]), ["two", "x"], iter([7, 8]))
     assert as_rows(columns, "body", "more", None, "key") == ROWS

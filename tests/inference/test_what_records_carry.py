@@ -133,11 +133,18 @@ MIXED: dict[str, list[Any]] = {
     "rows of other names": [{"a": 1}, {"b": {}}, {}],
     "no names": [{}, None, {}],
     "whole in float": [2**60 + 1, 0.5, None],
+    "texts and numbers in rows": [{"a": 1}, {"a": "x"}, {"a": [1]}],
+    "large in lists": [[2**64], [1], []],
+    "deep": [json.loads("[" * 40 + "]" * 40), None, []],  # a schema that no reader of parquet takes
 }
 SURE: dict[str, tuple[list[Any], str]] = {
     "numbers": ([1, 0.5, None], "double"),
     "rows": ([{"a": 1, "b": ["x"]}, None, {"a": 2, "b": []}], "struct<a: int64, b: list<element: string>>"),
     "bools": ([True, None, False], "bool"),
+    "wide": (
+        [{f"{name}": [name] for name in range(40)}] * 3,
+        f"struct<{', '.join(f'{n}: list<element: int64>' for n in range(40))}>",
+    ),
     "nothing": ([None, None, None], "null"),
 }
 

@@ -152,10 +152,20 @@ def elements(given: Any, text_field: str, pair_field: str | None = None) -> Iter
 
 
 def _arrow_table(given: Any) -> Any:
-    """A table of polars, DuckDB, ... as pyarrow's, by the interface that they share; anything else as it is."""
+    """A table of polars, DuckDB, ... as pyarrow's, by the interface that they share; anything else as it is.
+
+    Raises DataError for one that pyarrow cannot have, or that holds objects of Python, which it would take for bytes.
+    """
     if hasattr(given, "itertuples") or not hasattr(given, "__arrow_c_stream__") or column_names(given) is None:
         return given
-    return require("pyarrow", extra="cli").table(given)
+    way = "give its rows, as to_dicts() of polars makes them"
+    kinds = zip(column_names(given) or (), getattr(given, "dtypes", ()), strict=False)
+    if objects := [name for name, kind in kinds if str(kind) == "Object"]:
+        raise DataError(f"the {type(given).__name__} has objects of Python in {', '.join(objects)}: {way}")
+    try:
+        return require("pyarrow", extra="cli").table(given)
+    except (ValueError, TypeError) as error:  # pyarrow's errors for a type that it lacks
+        raise DataError(f"the {type(given).__name__} is no table for pyarrow ({error}): {way}") from error
 
 
 def rows(given: Any) -> Iterator[Any]:
@@ -165,8 +175,28 @@ def rows(given: Any) -> Iterator[Any]:
     texts = _arrow_table(check_texts(given))
     classes = classes_of(texts)
     if hasattr(texts, "to_batches"):
-        texts = (row for batch in texts.to_batches(max_chunksize=ROWS_AT_A_TIME) for row in batch.to_pylist())
+        texts = _rows_of_table(texts)
     return (named_classes(row, classes) for row in texts) if classes else iter(texts)
+
+
+def _rows_of_table(table: Any) -> Iterator[dict[str, Any]]:
+    row = 0
+    for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME):
+        yield from decoded_rows(batch, f"rows {row:,} to {row + len(batch) - 1:,} of the table")
+        row += len(batch)
+
+
+def decoded_rows(batch: Any, where: str) -> list[dict[str, Any]]:
+    """The rows of a record batch. Raises DataError, which begins with ``where``, where a value cannot be read."""
+    try:
+        return batch.to_pylist()
+    except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date that Python does not know
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                column.to_pylist()
+            except (ValueError, OverflowError):
+                raise DataError(f'{where}: the column "{name}" holds what cannot be read ({error})') from error
+        raise
 
 
 def _rows_of_frame(frame: Any) -> Iterator[dict[str, Any]]:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from longform.data.files import JSON_LINES
-from longform.data.given import named_classes, schema_classes
+from longform.data.given import ROWS_AT_A_TIME, decoded_rows, named_classes, schema_classes
 from longform.data.part_plans import Part
 from longform.data.places import opened_place, random_access
-from longform.data.records import ROWS_AT_A_TIME, Record, decoded_rows, jsonl_record
+from longform.data.records import Record, jsonl_record
 from longform.data.text import Document, Reader
 from longform.errors import DataError, require
 

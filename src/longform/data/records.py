@@ -20,6 +20,7 @@ from longform.data.given import (
     as_rows,
     check_distinct,
     classes_of,
+    decoded_rows,
     named_classes,
     rows,
     schema_classes,
@@ -156,19 +157,6 @@ def parquet_records(path: Path) -> Iterator[Record]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise DataError(f"{path}: not a readable parquet file ({error})") from error
-
-
-def decoded_rows(batch: Any, where: str) -> list[dict[str, Any]]:
-    """The rows of a record batch. Raises DataError, which begins with ``where``, where a value cannot be read."""
-    try:
-        return batch.to_pylist()
-    except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date that Python does not know
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            try:
-                column.to_pylist()
-            except (ValueError, OverflowError):
-                raise DataError(f'{where}: the column "{name}" holds what cannot be read ({error})') from error
-        raise
 
 
 def dataset_records(source: str) -> Iterator[Record]:

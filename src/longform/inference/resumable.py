@@ -7,7 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from longform.runs.folder import RunFile
 from longform.runs.output import sole_output
 
 ROWS_AT_A_TIME = 1024  # of a row group
+DEEPEST = 30  # lists and structs in each other of a column's type; readers of parquet refuse deeper schemas
 
 
 def write_parquet(
@@ -88,7 +89,8 @@ def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
         whole = arrow.array(values, common).to_pylist() == values
     except (arrow.ArrowException, OverflowError):  # mixed types, large numbers
         return None
-    return common if whole and "struct<>" not in str(common) else None
+    deepest = max(accumulate((letter == "<") - (letter == ">") for letter in str(common)))
+    return common if whole and "struct<>" not in str(common) and deepest <= DEEPEST else None
 
 
 PARTIAL, SETTINGS, DOCUMENTS = BESIDE = (".partial", ".settings", ".documents")  # while it is not finished
