@@ -109,7 +109,8 @@ def test_a_folder_reads_what_it_can_and_counts_the_rest(tmp_path: Path) -> None:
         write(tmp_path / name, b"{}")
     report = ReadReport()
     assert [document.text for document in read_documents(tmp_path, report=report)] == ["near", "far"]
-    assert report == ReadReport(documents=2, passed_over_files=4)
+    names = [str(tmp_path / name) for name in ("LICENSE", "a.parquet.gz", "picture.png", "settings.json")]
+    assert report == ReadReport(documents=2, passed_over_files=4, passed_over=names)
 
 
 def test_a_text_file_holds_no_records(tmp_path: Path) -> None:

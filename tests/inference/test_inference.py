@@ -294,6 +294,7 @@ def test_what_is_read_of_a_document_is_bounded(longform_folder: Path, tmp_path: 
     settings = InferenceSettings(progress=False, max_characters=90)
     summary = embed(longform_folder, [source, tmp_path / "b.csv", tmp_path / "c.txt"], tmp_path / "out.jsonl", settings)
     assert (summary.truncated, summary.unread_characters, summary.passed_over_files) == (3, 3 * 810, 0)
+    assert (len(summary.truncated_documents), summary.passed_over) == (3, [])
     assert [(each["tokens"], each["truncated"]) for each in read(tmp_path / "out.jsonl")] == [
         (22, 1), (3, 0), (22, 1), (22, 1),
     ]  # fmt: skip

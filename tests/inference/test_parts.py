@@ -89,6 +89,18 @@ def test_the_parts_are_the_records_of_one_file(longform_folder: Path, given: Pat
     assert {f"{line['part']}.parquet": line["digest"] for line in lines} == parts(tmp_path / "out")
 
 
+def test_what_is_cut_or_passed_over_is_named(longform_folder: Path, given: Path, tmp_path: Path) -> None:
+    write_lines(given / "z.jsonl", [{"id": number, "text": "near " * 99 * (number % 2)} for number in range(30)])
+    odd = [str(number) for number in range(1, 30, 2)]
+    for output in (tmp_path / "out", tmp_path / "out.parquet", None):
+        found = longform.embed(longform_folder, given, output, SETTINGS)
+        assert (found.truncated, found.truncated_documents) == (len(odd), odd[:10])
+        assert [Path(name).name for name in found.passed_over] == ["about.txt"][: found.passed_over_files]
+        assert ("passed over          " in found.report) == bool(found.passed_over)
+        assert "truncated documents  1, 3, 5, ..." in found.report
+    assert longform.embed(longform_folder, given, tmp_path / "other", SETTINGS).passed_over_files == 1
+
+
 def test_vectors_in_half_the_size(longform_folder: Path, given: Path, tmp_path: Path) -> None:
     wanted = longform.embed(longform_folder, given / "a.jsonl", progress=False).vectors.astype(np.float16)
     outputs = [tmp_path / name for name in ("out", "out.parquet", "out.jsonl")]
@@ -311,8 +323,9 @@ def test_sources_that_cannot_be(longform_folder: Path, given: Path, tmp_path: Pa
     ):
         with pytest.raises(DataError, match=message):
             longform.embed(longform_folder, source, tmp_path / "out", SETTINGS)
-    with pytest.raises(ConfigurationError, match="made of files, not of the list of texts"):
-        longform.embed(longform_folder, ["the"], tmp_path / "out", SETTINGS)
+    for stream, named in ((["the"], "the list of texts"), ("-", "-"), ("hf:somewhere:train", "hf:somewhere:train")):
+        with pytest.raises(ConfigurationError, match=f"made of files, not of {named}"):
+            longform.embed(longform_folder, stream, tmp_path / "out", SETTINGS)
     write_lines(given / "empty" / "a.jsonl", [])
     with pytest.raises(DataError, match=r"no documents in .*empty"):
         longform.embed(longform_folder, given / "empty", tmp_path / "out", SETTINGS)

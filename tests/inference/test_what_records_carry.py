@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import math
+import sys
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -247,9 +248,12 @@ def test_documents_are_counted_before_they_are_read(tmp_path: Path) -> None:
 
 
 def test_progress_has_a_total_and_counts_what_is_computed(
-    longform_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    longform_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write(tmp_path / "a.jsonl", ROWS)
+    embed(longform_folder, source, tmp_path / "log.jsonl", InferenceSettings())
+    assert capsys.readouterr().err == ""  # no terminal
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     embed(longform_folder, source, tmp_path / "out.jsonl", InferenceSettings())
     assert "4/4" in capsys.readouterr().err
     texts, seen, given = ["near", "the " * 20, "far", "the " * 30], [], []

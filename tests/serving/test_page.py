@@ -184,6 +184,10 @@ def test_colours_are_absolute(browser: Any, address: str) -> None:
         said(browser, words)
         shares = browser.execute_script("return library[0].chunks.map((chunk) => chunk.share)")
         assert set(shares) == {share}
+        listed = [each.text for each in browser.find_elements("css selector", "#found b")]
+        assert listed
+        assert all(each == "100 %" if share else re.fullmatch(r"-?\d\.\d\d", each) for each in listed)
+        assert find(browser, "scale").is_displayed() == bool(share)
 
 
 def test_reading_can_be_stopped(browser: Any, address: str) -> None:

@@ -64,8 +64,8 @@ def run(settings: Any) -> None:
 
     chosen, sources = chosen_settings(AlignmentSettings, settings), _sources(settings)
     check_models(settings.model)
-    given = [place for each in sources for place in (each.pairs, each.queries, each.documents, each.texts)]
-    check_texts(*(place for place in given if isinstance(place, str)))
+    for given, fields in (read for each in sources for read in each.reads() if isinstance(read[0], str)):
+        check_texts(given, fields=fields)
     from longform.training.alignment.run import align
 
     result = align(

@@ -1,10 +1,14 @@
 """Checks of the models and texts that a command names, before torch is imported, which takes seconds."""
 
+import contextlib
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from longform.choices import did_you_mean
 from longform.conversion.shipped import BUNDLED, named_folder, shipped
-from longform.data.text import ReadReport, source_files
+from longform.data.text import look
 from longform.errors import CheckpointError
 
 DESCRIBED = ("config.json", "modules.json", "adapter_config.json")  # one is in every folder of a model
@@ -44,8 +48,18 @@ def _check_hub(source: str, near: str) -> None:
         )
 
 
-def check_texts(*sources: str | Path | None) -> None:
-    """Raise DataError for files and folders that are not there, or of no kind that is read; globs, URIs pass."""
-    for source in map(str, filter(None, sources)):
-        if "*" not in source and "://" not in source:
-            source_files(source, ReadReport())
+def check_texts(*sources: str | Path | None, fields: Iterable[str | None] = ()) -> None:
+    """Raise DataError for files and folders that are not there, of no kind that is read, empty, or without ``fields``
+    in their first record; globs and URIs pass.
+    """
+    for source in filter(None, sources):
+        look([source], *fields)
+
+
+def remembered(model: str | Path) -> dict[str, Any]:
+    """The fields of its fine-tuning's records that a model's folder names, {} where it names none."""
+    with contextlib.suppress(OSError, ValueError):  # loading the model says it
+        found = json.loads(Path(model, "config.json").read_text(encoding="utf-8"))
+        known = found.get("fine_tuning") if isinstance(found, dict) else None
+        return known if isinstance(known, dict) else {}
+    return {}

@@ -27,12 +27,13 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Distil, save, and say how the student agrees with its teacher."""
-    from longform.cli.beforehand import check_models, check_texts
+    from longform.cli.beforehand import check_models
+    from longform.data.text import look
     from longform.training.engine.settings import DistillationSettings
 
     chosen = chosen_settings(DistillationSettings, settings)
     check_models(settings.student, settings.teacher)
-    check_texts(*settings.texts)
+    look(settings.texts, settings.text_field)
     from longform.data.token_store import CorpusFiles
     from longform.training.distillation.run import distill
 

@@ -45,16 +45,16 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Embed and print what was done."""
-    from longform.cli.beforehand import check_models, check_texts
+    from longform.cli.beforehand import check_models
     from longform.data.given import Files
-    from longform.inference.settings import InferenceSettings, check_suffix
+    from longform.inference.settings import InferenceSettings, check_suffix, look_at
     from longform.runs.settings import check_least
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
     check_least(settings, chunk_tokens=1, truncate_dim=1)
     check_suffix(settings.output)
     check_models(settings.model)
-    check_texts(*settings.sources)
+    look_at(settings.sources, chosen)
     from longform.inference.run import embed
 
     names = (

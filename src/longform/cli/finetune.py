@@ -36,7 +36,8 @@ def run(settings: Any) -> None:
 
     chosen = chosen_settings(FinetuningSettings, settings)
     check_models(settings.model)
-    check_texts(settings.train, settings.validation)
+    fields = settings.text_field, settings.pair_field, settings.label_field
+    check_texts(settings.train, settings.validation, fields=fields)
     from longform.training.finetuning.run import finetune
 
     result = finetune(

@@ -24,16 +24,16 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Predict and print what was done."""
-    from longform.cli.beforehand import check_models, check_texts
+    from longform.cli.beforehand import check_models, remembered
     from longform.data.given import Files
-    from longform.inference.settings import InferenceSettings, check_suffix
+    from longform.inference.settings import InferenceSettings, check_suffix, look_at
     from longform.runs.settings import check_between
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True, vector_dtype=InferenceSettings.vector_dtype)
     check_between(settings, 0, 1, "threshold")
     check_suffix(settings.output)
     check_models(settings.model)
-    check_texts(*settings.sources)
+    look_at(settings.sources, chosen, remembered(settings.model))
     from longform.inference.run import predict
 
     sources = Files(tuple(settings.sources))

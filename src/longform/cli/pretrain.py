@@ -92,12 +92,13 @@ def _chosen(settings: Any, parsed: Any, prefix: str = "") -> dict[str, Any]:
 
 def run(settings: Any) -> None:
     """Pre-train, save, and say how well the model says tokens."""
-    from longform.cli.beforehand import check_texts
+    from longform.data.text import look
     from longform.errors import ConfigurationError
     from longform.training.engine.settings import BUDGETS
     from longform.training.pretraining.settings import load_preset
 
-    check_texts(*settings.texts, *_names(settings.validation))
+    for given in filter(None, (settings.texts, _names(settings.validation))):
+        look(given, settings.text_field)
     preset = load_preset(settings.preset)
     given = _chosen(preset.training, settings)
     if any(name in given for name in BUDGETS):

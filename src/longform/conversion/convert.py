@@ -27,6 +27,7 @@ from longform.conversion.weights import Placement, fill_model, place_tensors, se
 from longform.data.storage import atomic_folder, locked
 from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.models.configuration_linformer import AUTO_MODELS, LinformerConfig
+from longform.models.loading import quiet_transformers
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.resizing import check_extension
 from longform.runs.output import digests
@@ -78,7 +79,8 @@ class ConversionResult:
         return path
 
     def _write(self, folder: Path) -> None:
-        self.model.save_pretrained(folder)
+        with quiet_transformers():
+            self.model.save_pretrained(folder)
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(folder)
         if self.sentence_folder is not None:

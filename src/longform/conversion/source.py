@@ -16,6 +16,7 @@ from transformers.modeling_utils import PreTrainedModel
 from longform.conversion.families.registry import BY_MODEL_TYPE, check_model_type
 from longform.conversion.sentence_transformers_folder import SentenceFolder, read_json, read_sentence_folder
 from longform.errors import ConversionError
+from longform.models.loading import quiet_transformers
 from longform.runs.output import check_utf_8
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -70,7 +71,8 @@ def _open_model(model: PreTrainedModel, tokenizer: Any) -> Source:
     family = BY_MODEL_TYPE.get(model.config.model_type)
     if family is not None and family.other_names:
         with TemporaryDirectory() as folder:
-            model.save_pretrained(folder)
+            with quiet_transformers():
+                model.save_pretrained(folder)
             tensors = read_weights(Path(folder))
     else:
         tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}

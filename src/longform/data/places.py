@@ -39,21 +39,25 @@ class InputFile(NamedTuple):
     encoding: str | None = None
 
 
-def input_files(sources: Iterable[str | Path]) -> list[InputFile]:
+def input_files(sources: Iterable[str | Path], passed_over: list[str] | None = None) -> list[InputFile]:
     """The jsonl and parquet files of names, folders (at any depth, sorted), globs and URIs of these, in order.
 
     In a glob "*" stands for anything but "/", "**" for anything. Files whose names begin with "." or "_", or that are
-    in such folders, are passed over. Raises DataError for a source without such files, or that cannot be listed.
+    in such folders, are passed over; ``passed_over`` gets the names of all others that are. Raises DataError for a
+    source without such files, or that cannot be listed.
     """
-    return [file for source in sources for file in _found(str(source))]
+    others: list[str] = [] if passed_over is None else passed_over
+    return [file for source in sources for file in _found(str(source), others)]
 
 
-def _found(source: str) -> list[InputFile]:
+def _found(source: str, others: list[str]) -> list[InputFile]:
     system, path, prefix, query = _located(source if "://" in source else str(Path(source)))
     above = path[: path.find("*")].rpartition("/")[0] if "*" in path else path
     listed = _listed(system, path, above, source)
     kinds = {each: named_kind(Path(each)) for each in listed if "*" not in path or _matches(each, path)}
-    wanted = [each for each, kind in kinds.items() if kind in IN_PARTS and not _is_hidden(each[len(above) :])]
+    shown = [each for each in kinds if not _is_hidden(each[len(above) :])]
+    wanted = [each for each in shown if kinds[each] in IN_PARTS]
+    others += [each for each in shown if kinds[each] not in IN_PARTS]
     found = []
     for each in once(wanted):
         name = prefix.named + each[len(prefix.path) :] + query
@@ -73,7 +77,9 @@ def _listed(system: Any, path: str, above: str, source: str) -> list[str]:
         if info.type == fs.FileType.NotFound:
             raise DataError(f'"{source}" does not exist')
         every = [info] if info.is_file else system.get_file_info(fs.FileSelector(above, recursive=True))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: of names that are none
+        if isinstance(error, DataError):
+            raise
         raise DataError(f'"{source}" cannot be listed: {error}') from error
     return sorted((each.path for each in every if each.is_file), key=lambda each: PurePosixPath(each).parts)
 

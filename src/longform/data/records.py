@@ -37,12 +37,14 @@ _DIALECTS = {CSV: "excel", TSV: "excel-tab"}
 class Record(NamedTuple):
     """One row and where it stands: ``location`` is "file:line" (from 1) or "file:row" (from 0).
 
-    ``classes``: of fields that had numbers of classes, whose names they have now.
+    ``classes``: of fields that had numbers of classes, whose names they have now. ``table``: the file whose columns are
+    the fields, None where each record has its own.
     """
 
     location: str
     values: dict[str, Any]
     classes: Classes = MappingProxyType({})
+    table: str | None = None
 
 
 def clean_text(text: str) -> tuple[str, int]:
@@ -126,7 +128,7 @@ def csv_records(path: Path, kind: str) -> Iterator[Record]:
             for row in reader:
                 if None in row or None in row.values():
                     raise DataError(f"{path}:{reader.line_num}: not as many fields as the header has")
-                yield Record(f"{path}:{reader.line_num}", row)
+                yield Record(f"{path}:{reader.line_num}", row, table=str(path))
         except csv.Error as error:
             raise DataError(f"{path}:{reader.reader.line_num}: not readable as {kind} ({error})") from error
 
@@ -149,7 +151,7 @@ def parquet_records(path: Path) -> Iterator[Record]:
             classes = schema_classes(file.schema_arrow)
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME):
                 for values in decoded_rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
-                    yield Record(f"{path}:{row}", named_classes(values, classes), classes)
+                    yield Record(f"{path}:{row}", named_classes(values, classes), classes, str(path))
                     row += 1
     except DataError:
         raise
@@ -254,7 +256,7 @@ def field(record: Record, name: str) -> Any:
     """The value of one field; raises DataError that lists the fields there are."""
     if name not in record.values:
         there = ", ".join(map(str, record.values)) or "none"
-        raise DataError(f'{record.location}: no field "{name}"; the fields there are: {there}')
+        raise DataError(f'{record.table or record.location}: no field "{name}"; the fields there are: {there}')
     return record.values[name]
 
 

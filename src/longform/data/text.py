@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,11 +25,14 @@ from longform.data.files import (
     parts,
 )
 from longform.data.given import DATASET_PREFIX, InMemory, elements, is_missing, python_values, rows
-from longform.data.records import Record, clean_text, field, jsonl_records, raw_string, read_records
+from longform.data.records import Record, clean_text, jsonl_records, raw_string, read_records
+from longform.data.records import field as field_of
 from longform.errors import ConfigurationError, DataError, require
 
 STANDARD_INPUT = "-"
 ID = "id"  # the field that names a record, where it has one
+FILES_LOOKED_AT = 16  # of a folder, before a model is loaded
+LARGE = 2**26  # bytes of an array in JSON, which is read whole: some seconds
 _ESCAPED = re.compile(r"[\ud800-\udfff]|\\ud[89a-f][0-9a-f]{2}")
 
 
@@ -58,6 +61,7 @@ class ReadReport:
     replaced_characters: int = 0  # NUL and lone surrogates
     unread_characters: int = 0  # of documents longer than what is read of one
     passed_over_files: int = 0  # in folders: of no kind that is read
+    passed_over: list[str] = field(default_factory=list)  # their names
 
 
 def written(name: str) -> str:
@@ -174,11 +178,12 @@ def source_files(source: str | Path, report: ReadReport) -> list[str | Path]:
         return [str(source)]
     path = Path(source)
     if path.is_dir() and not is_saved(path):
-        files = files_below(path)
-        known = once(file for file in files if _is_known(Path(file)))
+        files = once(files_below(path))
+        known = [file for file in files if _is_known(Path(file))]
         if not known:
             raise DataError(f'the folder "{path}" has no documents: no file at any depth that is {READ}')
-        report.passed_over_files += len(once(files)) - len(known)
+        report.passed_over += (others := sorted({*files}.difference(known)))
+        report.passed_over_files += len(others)
         return list(map(Path, known))
     if not path.exists():
         raise DataError(f'"{path}" does not exist')
@@ -267,7 +272,7 @@ class Reader:
         return self._from_record(Record(name, {self.text_field: given} if isinstance(given, str) else dict(given)))
 
     def _from_record(self, record: Record) -> Document:
-        given = record.values.get(ID) if self.id_field is None else field(record, self.id_field)
+        given = record.values.get(ID) if self.id_field is None else field_of(record, self.id_field)
         text, beyond = self._kept(raw_string(record, self.text_field))
         pair, pair_beyond = (None, 0) if self.pair_field is None else self._kept(raw_string(record, self.pair_field))
         fields = {name: value for name, value in record.values.items() if name != self.text_field}
@@ -282,6 +287,34 @@ class Reader:
         cleaned, replaced = clean_text(text)
         self.report.replaced_characters += replaced
         return cleaned
+
+
+def look(sources: Iterable[str | Path], *fields: str | None) -> list[str]:
+    """The names of files in folders that are passed over. Raises DataError, before a model is loaded, where no source
+    holds anything, or the first record of a file lacks one of the ``fields`` (None: not asked for).
+
+    Nothing is read of pipes, standard input, globs, URIs, saved and "hf:" data sets; of a folder the first files are.
+    """
+    listed, report = list(map(str, sources)), ReadReport()
+    here = [source_files(source, report) for source in listed if "*" not in source and "://" not in source]
+    found = [_holds_text(Path(file), fields) for files in here for file in files[:FILES_LOOKED_AT]]
+    if found and not any(found) and len(found) == sum(map(len, here)) and len(here) == len(listed):
+        raise DataError(f"no documents in {', '.join(listed)}: nothing but white space")
+    return report.passed_over
+
+
+def _holds_text(path: Path, fields: Iterable[str | None]) -> bool:
+    if not path.is_file() or ((kind := file_kind(path)) == JSON and path.stat().st_size > LARGE):
+        return True
+    if kind == TEXT:
+        with opened(path) as file:
+            return not all(part.isspace() for part in decoded(parts(file), str(path)) if part)
+    record = next(iter(read_records(path)), None)
+    if record is None:
+        return False
+    for name in filter(None, fields):
+        field_of(record, name)
+    return True
 
 
 def count_documents(sources: Any) -> int | None:

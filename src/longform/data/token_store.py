@@ -6,6 +6,7 @@ cache serves every length. A cache folder appears whole or not at all.
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -19,13 +20,15 @@ from tqdm import tqdm
 from longform.choices import PACKINGS
 from longform.data.batching import padded
 from longform.data.given import InMemory, elements, python_values, source_of
+from longform.data.progress import hidden
 from longform.data.special_tokens import SpecialTokens, content_ids
 from longform.data.storage import atomic_write, made_once
-from longform.data.text import STANDARD_INPUT, Document, read_documents, text_of, usable_texts
+from longform.data.text import STANDARD_INPUT, Document, look, read_documents, text_of, usable_texts
 from longform.errors import ConfigurationError, DataError
 
 TOKENS, ENDS, META = "tokens.bin", "document_ends.npy", "corpus.json"
 DOCUMENTS_AT_ONCE = 128  # tokenised together
+SHOWN = 5  # names of files in a warning
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,17 @@ Corpus = CorpusFiles | Iterable[str | Document]
 def corpus_of(given: Any, text_field: str = "text") -> Corpus:
     """Texts (``longform.data.given``) that can be read again and again: files, a list, a column of a table, a stream.
 
-    ``text_field``: of records, rows and tables. Raises DataError for what holds no texts, ConfigurationError for
-    standard input.
+    ``text_field``: of records, rows and tables. Raises DataError for what holds no texts (``look``),
+    ConfigurationError for standard input.
     """
     if isinstance(given, CorpusFiles):
+        if passed_over := look(given.sources, given.text_field):
+            said = ", ".join([*passed_over[:SHOWN], *(["..."] if passed_over[SHOWN:] else [])])
+            warnings.warn(f"{len(passed_over):,} files of no kind that is read are passed over: {said}", stacklevel=3)
         return given.read_again()
     source = source_of(given)
     if not isinstance(source, InMemory):
-        return CorpusFiles(tuple(map(str, source)), text_field).read_again()
+        return corpus_of(CorpusFiles(tuple(map(str, source)), text_field))
     texts = python_values(elements(source.given, text_field))
     usable: Any = usable_texts(texts, text_field=text_field)
     return list(usable) if isinstance(texts, list) else texts
@@ -121,7 +127,7 @@ def _write(texts: Iterable[str], tokenizer: Any, folder: Path, *, progress: bool
 def tokenized(texts: Iterable[str], tokenizer: Any, *, progress: bool = False) -> Iterator[list[int]]:
     """Content token ids of each text that has any."""
     remaining = iter(texts)
-    with tqdm(desc="tokenising", unit=" documents", disable=not progress) as bar:
+    with tqdm(desc="tokenising", unit=" documents", disable=hidden(progress)) as bar:
         while some := list(islice(remaining, DOCUMENTS_AT_ONCE)):
             yield from (ids for ids in content_ids(tokenizer, some) if ids)
             bar.update(len(some))

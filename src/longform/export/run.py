@@ -21,7 +21,8 @@ from longform.inference.exported import FILES, HIDDEN, LOGITS, ExportedModel, op
 from longform.inference.sentence_modules import encoder_folder
 from longform.inference.weights import load_tokenizer, load_whole, local_source, read_config
 from longform.models.configuration_linformer import LinformerConfig
-from longform.runs.output import entries, sole_output, some
+from longform.runs.output import entries, sole_output
+from longform.runs.summary import some
 
 BATCHES = (1, 3)
 TOLERANCE = 1e-4  # the largest difference of a hidden state or logit, float32

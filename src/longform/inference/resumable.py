@@ -22,6 +22,7 @@ from longform.runs.folder import RunFile
 from longform.runs.output import sole_output
 
 ROWS_AT_A_TIME = 1024  # of a row group
+CUT_NAMED = 10  # documents, of those that were cut
 DEEPEST = 30  # lists and structs in each other of a column's type; readers of parquet refuse deeper schemas
 
 
@@ -130,12 +131,17 @@ def record_line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
 
 
-def count_records(records: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """How many records there are, their tokens, documents that were cut, and tokens that were cut off."""
+def count_records(records: Iterable[Mapping[str, Any]], named: list[str] | None = None) -> Counter[str]:
+    """How many records there are, their tokens, documents that were cut, and tokens that were cut off.
+
+    ``named``: gets the ids of the first documents that were cut.
+    """
     found: Counter[str] = Counter(records=0, tokens=0, truncated=0, truncated_tokens=0)
     for record in records:
         cut = record.get("truncated", 0)  # of chunks nothing is cut off
         found.update(records=1, tokens=record["tokens"], truncated=int(cut > 0), truncated_tokens=cut)
+        if cut and named is not None and len(named) < CUT_NAMED:
+            named.append(record["id"])
     return found
 
 
@@ -185,9 +191,9 @@ class ResumableOutput:
         with self._documents.open("rb") as lines:
             yield from (line.decode().split()[0] for line in islice(lines, self.done))
 
-    def totals(self) -> dict[str, int]:
+    def totals(self) -> dict[str, Any]:
         """Records, tokens, and what was cut, so far."""
-        return dict(count_records(self.records()))
+        return {**count_records(self.records(), named := []), "truncated_documents": named}
 
     def finish(self) -> None:
         """The partial file becomes the output, which replaces an older one at once."""
@@ -244,19 +250,20 @@ class DirectOutput:
     def __init__(self, write: Callable[[Sequence[dict[str, Any]]], None]) -> None:
         self._write = write
         self._totals: Counter[str] = count_records([])
+        self._cut: list[str] = []
 
     def append(self, records: Sequence[dict[str, Any]], document: str) -> None:
         """Hand on the records of a document."""
         self._write(records)
-        self._totals.update(count_records(records))
+        self._totals.update(count_records(records, self._cut))
 
     def documents(self) -> Iterator[str]:
         """No keys of documents: none are there from an earlier start."""
         return iter(())
 
-    def totals(self) -> dict[str, int]:
+    def totals(self) -> dict[str, Any]:
         """Records, tokens, and what was cut, so far."""
-        return dict(self._totals)
+        return {**self._totals, "truncated_documents": self._cut}
 
     def finish(self) -> None:
         """Nothing is left to do."""

@@ -16,14 +16,15 @@ from tqdm import tqdm
 
 from longform.choices import STANDARD_OUTPUT
 from longform.data.given import InMemory, Source, source_of
+from longform.data.progress import hidden
 from longform.data.text import Document, ReadReport, count_documents, read_documents
 from longform.errors import ConfigurationError, DataError, InputError
-from longform.inference.classifiers import check_threshold
+from longform.inference.classifiers import check_threshold, of_source
 from longform.inference.kept_fields import kept_fields
 from longform.inference.parts.run import run_parts
 from longform.inference.prepared import Made, Prepared, Results, prepare_embedding, prepare_prediction
 from longform.inference.resumable import DirectOutput, ResumableOutput, place_of_output, print_records
-from longform.inference.settings import InferenceResult, InferenceSettings, in_parts
+from longform.inference.settings import InferenceResult, InferenceSettings, in_parts, look_at
 from longform.inference.weights import local_source
 from longform.runs.digest import content_key
 
@@ -61,6 +62,7 @@ def predict(
     """
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
     check_threshold(threshold)
+    look_at(source, settings, of_source(model)._asdict())
     if output is not None and in_parts(output):
         prepare = partial(prepare_prediction, settings=settings, threshold=threshold)
         return run_parts(prepare, model, source, output, settings)
@@ -96,6 +98,7 @@ def embed(
     ``settings.overlap`` as in ``encode_chunks``. Raises the errors of ``longform.errors``.
     """
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
+    look_at(source, settings)
     model = local_source(model)
     if chunk_tokens is not None and settings.strategy != "whole":
         raise ConfigurationError(
@@ -156,7 +159,7 @@ def _run(prepared: Prepared, model: str | Path, source: Source, output: Path | N
     waiting = _waiting(documents, prepared.keep, settings.text_field)
     try:
         _skip_done(waiting, result)
-        bar = tqdm(total=total, initial=resumed, unit=" documents", disable=not settings.progress)
+        bar = tqdm(total=total, initial=resumed, unit=" documents", disable=hidden(settings.progress))
         for one, made in _paired(prepared.results, waiting, bar):
             records = prepared.records(one.document, one.kept, made)
             tokens_now += sum(record["tokens"] for record in records)

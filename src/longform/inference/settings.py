@@ -1,8 +1,9 @@
 """Settings of prediction and embedding: how documents are read and a model is run; and the result of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from longform.choices import (
     STRATEGIES,
     VECTOR_DTYPES,
 )
+from longform.data.given import InMemory, Source
+from longform.data.text import look, read_documents
 from longform.errors import ConfigurationError
-from longform.inference.kept_fields import kept_names
+from longform.inference.kept_fields import kept_fields, kept_names
 from longform.runs.settings import Settings, check_choices, check_device, check_least, one_of
 from longform.runs.summary import summary
 
@@ -97,6 +100,21 @@ class InferenceSettings(Settings):
         check_device(self.device)
 
 
+def look_at(source: Source, settings: InferenceSettings, own: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Raise DataError, before a model is loaded, for sources that are empty or lack a field; ``own``: a model's fields.
+
+    Iterators are not looked at, nor files of which what fails is left out.
+    """
+    text = settings.text_field or own.get("text_field") or "text"
+    pair, kept = settings.pair_field or own.get("pair_field"), kept_names(settings.keep)
+    if not isinstance(source, InMemory):
+        if settings.on_error == "fail":
+            look(source, text, pair, settings.id_field, *kept.values())
+    elif isinstance(source.given, Sized):
+        first = next(read_documents(source, text_field=text, pair_field=pair, id_field=settings.id_field))
+        kept_fields(first, kept, text_field=text)
+
+
 def in_parts(output: str | Path) -> bool:
     """Whether an output is a folder of parts, which a name without suffix is."""
     return str(output) != STANDARD_OUTPUT and Path(output).suffix == ""
@@ -128,10 +146,12 @@ class InferenceResult:
     tokens: int
     truncated: int  # documents that were cut
     truncated_tokens: int
+    truncated_documents: list[str]  # the first of those that were cut
     empty: int
     replaced_characters: int
     unread_characters: int  # of documents longer than ``max_characters``
     passed_over_files: int  # of folders: of no kind that is read
+    passed_over: list[str]  # their names
     seconds: float
     tokens_per_second: float
     failed: int | None = None  # rows that could not be read or computed, of an output in parts

@@ -6,7 +6,6 @@ transformers gives what a checkpoint lacks random weights, and says so in a log 
 import json
 import os
 import re
-import threading
 import warnings
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -17,11 +16,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import cached_file, find_adapter_config_file, logging
+from transformers.utils import cached_file, find_adapter_config_file
 
 from longform.conversion.shipped import named_folder
 from longform.data.special_tokens import fit_tokenizer
 from longform.errors import CheckpointError, require
+from longform.models.loading import quiet_transformers
 from longform.runs.output import check_utf_8
 
 LABELLED = ("out_proj.weight", "classifier.weight", "score.weight")  # weights with a row a label
@@ -104,7 +104,6 @@ BUFFERS = ("position_ids", "token_type_ids", "inv_freq")  # older versions of tr
 MISSING = " (there is no such folder)"
 JOINED = " (of an adapter and its base, model.merge_and_unload().save_pretrained(FOLDER) makes one model)"
 SHOWN = 6  # names of tensors in a message
-_one_thread = threading.RLock()
 
 
 def local_source(source: str | Path) -> str:
@@ -267,24 +266,6 @@ def _why(model: PreTrainedModel, parts: _Parts, missing: Iterable[str], found: M
 def _listed(names: Iterable[str]) -> str:
     every = sorted(names)
     return ", ".join(every[:SHOWN]) + (f" and {len(every) - SHOWN} more" if len(every) > SHOWN else "")
-
-
-@contextmanager
-def quiet_transformers() -> Generator[None]:
-    """No bars of transformers for weights and files, no table of weights: what is missing is raised as an error.
-
-    One thread at a time is inside: these are the whole process's, and so is what transformers switches while it loads.
-    """
-    with _one_thread:
-        verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-        try:
-            yield
-        finally:
-            logging.set_verbosity(verbosity)
-            if bars:
-                logging.enable_progress_bar()
 
 
 @contextmanager

@@ -1,17 +1,20 @@
-"""Checks of a checkpoint before it is loaded as a Linformer: its own architecture, weights in safetensors."""
+"""Loading and saving: a checkpoint's own architecture, weights in safetensors, and no bars of transformers."""
 
 import contextlib
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils import logging
 
 from longform.errors import CheckpointError
 from longform.models.configuration_linformer import LinformerConfig
 
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+_one_thread = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -43,3 +46,21 @@ def refuse_foreign(source: Any, options: dict[str, Any]) -> None:
             f'"{source}" holds its weights as a pickle, which can run code when it is read; '
             "save the model again with save_pretrained, which writes safetensors"
         )
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Generator[None]:
+    """No bars of transformers for weights and files, no table of weights: what is missing is raised as an error.
+
+    One thread at a time is inside: these are the whole process's, and so is what transformers switches while it loads.
+    """
+    with _one_thread:
+        verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(verbosity)
+            if bars:
+                logging.enable_progress_bar()

@@ -19,7 +19,6 @@ from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
 from longform.runs.files import reading
 
-NAMED = 3  # of many files, in a message
 Identity = tuple[int, int]  # a file's device and number, the same under each of its names
 
 
@@ -119,12 +118,6 @@ def entries(folder: Path, *, but: Collection[str] = ()) -> list[str]:
     """The names of what ``folder`` holds, ``but`` these and what is being written or locked."""
     found = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     return [name for name in found if name not in but and name != f".{folder.name}{LOCK}" and not is_unfinished(name)]
-
-
-def some(names: Iterable[str]) -> str:
-    """Names for a message, of many the first few."""
-    listed = list(names)
-    return ", ".join([*listed[:NAMED], *(["..."] if listed[NAMED:] else [])])
 
 
 def files_in(folder: Path) -> list[str]:

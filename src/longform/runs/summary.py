@@ -2,24 +2,31 @@
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from longform.errors import require
 
+NAMED = 3  # of many names
 FILE_WIDTH = 160  # characters of a table that goes to a file or a pipe
 
 
 def summary(result: Any) -> str:
-    """The fields of a dataclass that its repr shows, one a line, without those that are None or count nothing."""
+    """The fields of a dataclass that its repr shows, one a line, without those that are None, 0 or an empty list."""
     shown = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.repr}
     lines = []
     for name, value in shown.items():
-        if value is None or (type(value) is int and value == 0):
+        if value is None or (type(value) is int and value == 0) or value == []:
             continue
-        text = f"{value:,.1f}" if name == "seconds" else format_value(value)
+        text = f"{value:,.1f}" if name == "seconds" else some(value) if type(value) is list else format_value(value)
         lines.append(f"{name.replace('_', ' '):<20} {text}")
     return "\n".join(lines)
+
+
+def some(names: Iterable[str]) -> str:
+    """Names for a message, of many the first few."""
+    listed = list(names)
+    return ", ".join([*listed[:NAMED], *(["..."] if listed[NAMED:] else [])])
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:

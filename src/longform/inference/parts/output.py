@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from longform.data.part_plans import FilePlan, Part, part_name
 from longform.data.storage import clear_leftovers
 from longform.data.text import ReadReport
 from longform.errors import ConfigurationError, DataError
-from longform.inference.resumable import count_records
+from longform.inference.resumable import CUT_NAMED, count_records
 from longform.runs.digest import content_key
 from longform.runs.files import reading, write_json, write_lines
 from longform.runs.folder import RunFile
@@ -115,9 +116,14 @@ class PartsOutput:
     def totals(self) -> Counter[str]:
         """The sums of all counts in the manifest."""
         total = Counter({**asdict(ReadReport()), **count_records([]), "failed": 0})
+        del total["passed_over"]
         for row in self.rows():
             total.update(row["counts"])
         return total
+
+    def cut(self) -> list[str]:
+        """The first documents that were cut, by id."""
+        return list(islice((name for row in self.rows() for name in row.get("cut", ())), CUT_NAMED))
 
     def finish(self) -> None:
         """Say which rows failed, and that all parts are there."""

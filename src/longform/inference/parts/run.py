@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,9 +15,11 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from longform.data.files import ENCODING
-from longform.data.given import InMemory, Source
+from longform.data.given import DATASET_PREFIX, InMemory, Source
 from longform.data.part_plans import FilePlan, Part, part_name, plan_file
 from longform.data.places import InputFile, input_files
+from longform.data.progress import hidden
+from longform.data.text import STANDARD_INPUT
 from longform.errors import ConfigurationError, DataError
 from longform.inference.parts.output import PartsOutput, place_of_parts
 from longform.inference.parts.ray_engine import RayEngine
@@ -72,9 +75,11 @@ def run_parts(
 
     Raises ConfigurationError for texts that are not in files.
     """
-    if isinstance(source, InMemory):
-        raise ConfigurationError(f'"{output}" is a folder of parts, which are made of files, not of {source}')
-    files, model = input_files(source), _from_anywhere(model)
+    if isinstance(source, InMemory) or (streams := list(filter(_is_stream, map(str, source)))):
+        named = source if isinstance(source, InMemory) else streams[0]
+        raise ConfigurationError(f'"{output}" is a folder of parts, which are made of files, not of {named}')
+    passed_over: list[str] = []
+    files, model = input_files(source, passed_over), _from_anywhere(model)
     listed = {
         "sources": list(map(str, source)),
         "part_rows": settings.part_rows,
@@ -86,7 +91,8 @@ def run_parts(
         _engine(partial(prepare, model), model, place, settings) as engine,
         contextlib.closing(PartsOutput(place, engine.identity() | listed)) as written,
     ):
-        return _run(engine, files, written, source, settings)
+        found = _run(engine, files, written, source, settings)
+        return replace(found, passed_over_files=len(passed_over), passed_over=passed_over)
 
 
 @contextlib.contextmanager
@@ -107,7 +113,7 @@ def _run(
     settings: InferenceSettings,
 ) -> InferenceResult:
     started, now = time.perf_counter(), Counter[str](tokens=0)
-    with tqdm(total=0, initial=written.begun, unit=" documents", disable=not settings.progress) as bar:
+    with tqdm(total=0, initial=written.begun, unit=" documents", disable=hidden(settings.progress)) as bar:
         for row in engine.made(_to_do(engine.plans(files), written, settings, bar)):
             written.record(row)
             now.update(row["counts"])
@@ -121,6 +127,8 @@ def _run(
     return InferenceResult(
         str(written.place),
         **totals,
+        passed_over=[],
+        truncated_documents=written.cut(),
         resumed=written.begun,
         seconds=seconds,
         tokens_per_second=now["tokens"] / max(seconds, 1e-9),
@@ -151,6 +159,10 @@ def _refused(number: int, plan: FilePlan) -> dict[str, Any]:
         "digest": None,
         "failed": [{"row": plan.file.name, "reason": plan.refused}],
     }
+
+
+def _is_stream(source: str) -> bool:
+    return source == STANDARD_INPUT or source.startswith(DATASET_PREFIX)
 
 
 def _from_anywhere(model: str | Path) -> str:

@@ -49,7 +49,8 @@ class PartWorker:
                 write_parquet(
                     lambda: iter(records), file, vector_dtype=self._prepared.settings.vector_dtype, kept_as_text=True
                 )
-        counts = asdict(report) | count_records(records) | {"failed": failed.rows}
+        counts = asdict(report) | count_records(records, cut := []) | {"failed": failed.rows}
+        counts.pop("passed_over")  # of whole folders
         return {
             "part": part.name,
             "file": part.file.name,
@@ -58,6 +59,7 @@ class PartWorker:
             "input": part.digest,
             "counts": counts,
             "digest": file_key(path) if records else None,
+            "cut": cut,
             "failed": failed.listed,
         }
 

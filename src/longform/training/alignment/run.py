@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.batching import CHARACTERS_A_TOKEN
+from longform.data.given import InMemory, source_of
+from longform.data.text import look
 from longform.errors import ConfigurationError, require
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform.training.alignment.sources import open_source
@@ -91,6 +93,9 @@ def align(
 
     chosen = _sources(sources)
     named = [getattr(each, name) for each in chosen for name in ("pairs", "queries", "documents", "texts")]
+    for given, fields in (read for each in chosen for read in each.reads()):
+        if not isinstance(source := source_of(given), InMemory):
+            look(source, *fields)
     with place_of_run(output, (model, *named), process) as folder:
         opened = open_sentence_model(model, process.device)
         how: Any = {"heldout": settings.heldout_documents, "seed": settings.seed}

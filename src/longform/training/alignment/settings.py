@@ -50,6 +50,16 @@ class AlignmentSource:
     first: int | None = None
     weight: float = 1.0
 
+    def reads(self) -> list[tuple[Any, tuple[str, ...]]]:
+        """What is read, each with the fields that its records have."""
+        every = [
+            (self.pairs, (self.query_field, self.document_field)),
+            (self.queries, (self.query_field, self.relevant_field)),
+            (self.documents, (self.id_field, self.text_field)),
+            (self.texts, (self.text_field,)),
+        ]
+        return [(given, fields) for given, fields in every if given is not None]
+
     def __post_init__(self) -> None:
         given = [name for name in ("pairs", "queries", "texts") if getattr(self, name) is not None]
         if len(given) != 1:

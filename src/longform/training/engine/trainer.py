@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 from transformers import get_scheduler, set_seed
 
+from longform.data.progress import hidden
 from longform.errors import CheckpointError, ConfigurationError, InputError, require
 from longform.inference.loading import pick_device
 from longform.inference.weights import quiet_transformers
@@ -113,7 +114,7 @@ class Training:
             if run.checkpoint is not None:
                 self._load(run.checkpoint)
             batches = job.steps(self.step)
-            shown = {"desc": job.doing, "unit": "step", "disable": not self.shown}
+            shown = {"desc": job.doing, "unit": "step", "disable": hidden(self.shown)}
             with tqdm(total=self.steps, initial=self.step, **shown) as self.bar:
                 while self.step < self.steps and not self._has_stopped():
                     self._take_step(next(batches))
@@ -143,7 +144,7 @@ class Training:
         before = {name: x.clone() for name, x in job.trained.state_dict().items()}
         optimizers, batches = job.make_optimizers(job.trained), job.steps()
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            for _ in tqdm(range(TIMED_STEPS + 1), desc="timing steps", leave=False, disable=not self.shown):
+            for _ in tqdm(range(TIMED_STEPS + 1), desc="timing steps", leave=False, disable=hidden(self.shown)):
                 parts = next(batches)
                 began = time.perf_counter()
                 float(self._backward(parts))

@@ -21,6 +21,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from tqdm import tqdm
 
 from longform.data.batching import TokenizedText, batches_of, tokenize
+from longform.data.progress import hidden
 from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError, InputError
 from longform.evaluation import classification
@@ -104,7 +105,9 @@ class FinetuningJob(Job):
         targets = self.scheme.encode(examples.labels, where=where)
         texts = examples.inputs()
         tokenized: list[TokenizedText] = []
-        shown = tqdm(total=len(texts), desc=f"tokenising {where}", unit="text", leave=False, disable=not self.progress)
+        shown = tqdm(
+            total=len(texts), desc=f"tokenising {where}", unit="text", leave=False, disable=hidden(self.progress)
+        )
         with shown:
             for start in range(0, len(texts), TOKENIZED_AT_ONCE):
                 some = texts[start : start + TOKENIZED_AT_ONCE]
@@ -174,7 +177,7 @@ class FinetuningJob(Job):
         """Logits float32 (N, L) of the validation part; the processes share the work."""
         mine = range(self.process.process_index, len(self.validation.texts), self.process.num_processes)
         rows: list[tuple[int, np.ndarray]] = []
-        with tqdm(total=len(mine), desc="validation", unit="text", leave=False, disable=not self.progress) as bar:
+        with tqdm(total=len(mine), desc="validation", unit="text", leave=False, disable=hidden(self.progress)) as bar:
             for batch in self._batches(self.validation, mine):
                 with self.autocast():
                     logits = self._logits(self.trained, batch).cpu().numpy()

@@ -1,0 +1,9 @@
+"""Where bars of progress are seen: on a terminal and in a notebook; a log would have a line of each of their states."""
+
+import sys
+
+
+def hidden(shown: bool) -> bool:
+    """Whether a bar is not drawn (tqdm's ``disable``): it is not to be ``shown``, or standard error is a file or pipe."""
+    seen = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+    return not (shown and seen)

@@ -1,0 +1,98 @@
+"""Sources, fields, outputs and options are looked at before torch is imported, let alone a model loaded."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import longform
+from longform.data.given import Files
+from longform.data.text import FILES_LOOKED_AT, look
+from longform.errors import DataError
+
+CALL = """import contextlib, io, json, sys
+from longform.cli.main import main
+for line in json.load(sys.stdin):
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        status = main(line.split())
+    print(json.dumps([status, said.getvalue(), sorted({"torch", "transformers"} & sys.modules.keys())]))
+"""
+COLUMNS = 'a.csv: no field "other"; the fields there are: text, label'
+EMPTY = "no documents in {}: nothing but white space"
+REFUSED: dict[str, tuple[str, str]] = {
+    "embed, column": ("embed MODEL a.csv --output out.jsonl --text-field other", COLUMNS),
+    "embed, id": ("embed MODEL a.csv --output out.jsonl --id-field other", COLUMNS),
+    "embed, kept": ("embed MODEL a.csv --output out --keep own=label new=other", COLUMNS),
+    "embed, blank": ("embed MODEL blank.txt --output out.parquet", EMPTY.format("blank.txt")),
+    "embed, nothing": ("embed MODEL none.jsonl --output out.jsonl", EMPTY.format("none.jsonl")),
+    "embed, header alone": ("embed MODEL header.csv --output out.jsonl", EMPTY.format("header.csv")),
+    "embed, no output": ("embed MODEL a.csv", "--output must be given"),
+    "predict, remembered column": ("predict REMEMBERS a.csv --output out.jsonl", 'a.csv: no field "body"'),
+    "predict, pair": ("predict MODEL a.csv --output out.jsonl --pair-field other", COLUMNS),
+    "finetune, column": ("finetune MODEL a.csv --output out --label-field other", COLUMNS),
+    "finetune, validation": ("finetune MODEL a.csv --validation none.jsonl --output out", EMPTY.format("none.jsonl")),
+    "finetune, no output": ("finetune MODEL a.csv", "--output must be given"),
+    "finetune, option": ("finetune MODEL a.csv --ouput out", "did you mean \"--output\""),
+    "distill, column": ("distill MODEL MODEL a.csv --output out --text-field other", COLUMNS),
+    "distill, blank": ("distill MODEL MODEL blank.txt none.jsonl --output out", "no documents in blank.txt, none.jso"),
+    "pretrain, column": ("pretrain a.csv --output out --text-field other", COLUMNS),
+    "pretrain, validation": ("pretrain a.csv --validation blank.txt --output out", EMPTY.format("blank.txt")),
+    "align, column": ("align MODEL a.csv --output out --query-field text --document-field other", COLUMNS),
+    "align, documents": ("align MODEL q.jsonl --documents a.csv --output out --id-field other", COLUMNS),
+    "convert, idf": ("convert MODEL out --idf blank.txt", EMPTY.format("blank.txt")),
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, content in {
+        "a.csv": 'text,label\n"of\nseveral lines",x\n',
+        "q.jsonl": '{"query": "x", "relevant": 1}\n',
+        "header.csv": "text,label\n",
+        "blank.txt": " \n\n\t",
+        "none.jsonl": "",
+    }.items():
+        Path(name).write_text(content)
+    for model, config in {"MODEL": {}, "REMEMBERS": {"fine_tuning": {"text_field": "body"}}}.items():
+        Path(model).mkdir()
+        Path(model, "config.json").write_text(json.dumps({"model_type": "linformer", **config}))
+    return tmp_path
+
+
+def test_what_cannot_be_is_said_before_torch_is_imported(here: Path) -> None:
+    lines = json.dumps([line for line, _ in REFUSED.values()])
+    done = subprocess.run([sys.executable, "-c", CALL], input=lines, capture_output=True, text=True, check=True)
+    for (line, expected), found in zip(REFUSED.values(), done.stdout.splitlines(), strict=True):
+        status, said, imported = json.loads(found)
+        assert (status, imported, len(said.splitlines())) == (2, [], 1), (line, said)
+        assert expected in said, line
+    assert not Path("out").exists()
+
+
+def test_the_same_from_python_before_a_model_is_loaded(here: Path) -> None:
+    rows = [{"text": "near", "label": "x"}]
+    for call in (
+        lambda: longform.embed("MODEL", Files(("a.csv",)), text_field="other"),
+        lambda: longform.embed("MODEL", rows, text_field="other"),
+        lambda: longform.embed("MODEL", rows, keep=["other"]),
+        lambda: longform.predict("REMEMBERS", "a.csv"),
+        lambda: longform.distill("MODEL", "MODEL", "a.csv", text_field="other"),
+        lambda: longform.align("MODEL", "a.csv"),
+    ):
+        with pytest.raises(DataError, match="no field"):
+            call()
+    for empty in ("blank.txt", [], ["blank.txt", "none.jsonl"]):
+        with pytest.raises(DataError, match="no documents in"):
+            longform.embed("MODEL", empty)
+
+
+def test_an_empty_file_among_others_is_no_error(here: Path) -> None:
+    look(["a.csv", "blank.txt"], "text")
+    look(["-", "blank.txt"])
+    Path("many").mkdir()
+    for number in range(FILES_LOOKED_AT + 1):
+        Path("many", f"{number:03}.txt").write_text("text" if number == FILES_LOOKED_AT else "")
+    look(["many"])  # not all of many files is looked at
