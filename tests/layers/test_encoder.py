@@ -135,6 +135,7 @@ def test_meta_device_dtype_and_pruning():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"projection": "conv"}, "projection='conv' is not known"),
         ({"projection": "linear"}, "max_length=None needs tokens_per_slot=, .* not 'linear'"),
         ({"projection": "linear", "tokens_per_slot": 4}, "max_length=None needs"),
         ({"tokens_per_slot": 0}, "tokens_per_slot=0 must be at least 1"),

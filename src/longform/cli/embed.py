@@ -54,7 +54,7 @@ def run(settings: Any) -> None:
     check_least(settings, chunk_tokens=1, truncate_dim=1)
     check_suffix(settings.output)
     check_models(settings.model)
-    look_at(settings.sources, chosen)
+    look_at(settings.sources, settings.output, chosen)
     from longform.inference.run import embed
 
     names = (

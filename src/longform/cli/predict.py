@@ -33,7 +33,7 @@ def run(settings: Any) -> None:
     check_between(settings, 0, 1, "threshold")
     check_suffix(settings.output)
     check_models(settings.model)
-    look_at(settings.sources, chosen, remembered(settings.model))
+    look_at(settings.sources, settings.output, chosen, remembered(settings.model))
     from longform.inference.run import predict
 
     sources = Files(tuple(settings.sources))

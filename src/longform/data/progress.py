@@ -4,6 +4,6 @@ import sys
 
 
 def hidden(shown: bool) -> bool:
-    """Whether a bar is not drawn (tqdm's ``disable``): it is not to be ``shown``, or standard error is a file or pipe."""
+    """Whether a bar is not drawn, tqdm's ``disable``: it is not to be ``shown``, or nobody would see it."""
     seen = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
     return not (shown and seen)

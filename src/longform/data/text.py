@@ -289,27 +289,33 @@ class Reader:
         return cleaned
 
 
-def look(sources: Iterable[str | Path], *fields: str | None) -> list[str]:
+def look(sources: Iterable[str | Path], *fields: str | None, unreadable: bool = False) -> list[str]:
     """The names of files in folders that are passed over. Raises DataError, before a model is loaded, where no source
     holds anything, or the first record of a file lacks one of the ``fields`` (None: not asked for).
 
+    ``unreadable``: a file that cannot be read is passed by, for whoever reads it has more to say of that.
     Nothing is read of pipes, standard input, globs, URIs, saved and "hf:" data sets; of a folder the first files are.
     """
     listed, report = list(map(str, sources)), ReadReport()
     here = [source_files(source, report) for source in listed if "*" not in source and "://" not in source]
-    found = [_holds_text(Path(file), fields) for files in here for file in files[:FILES_LOOKED_AT]]
+    found = [_holds_text(Path(file), fields, unreadable) for files in here for file in files[:FILES_LOOKED_AT]]
     if found and not any(found) and len(found) == sum(map(len, here)) and len(here) == len(listed):
         raise DataError(f"no documents in {', '.join(listed)}: nothing but white space")
     return report.passed_over
 
 
-def _holds_text(path: Path, fields: Iterable[str | None]) -> bool:
+def _holds_text(path: Path, fields: Iterable[str | None], unreadable: bool) -> bool:
     if not path.is_file() or ((kind := file_kind(path)) == JSON and path.stat().st_size > LARGE):
         return True
     if kind == TEXT:
         with opened(path) as file:
             return not all(part.isspace() for part in decoded(parts(file), str(path)) if part)
-    record = next(iter(read_records(path)), None)
+    try:
+        record = next(iter(read_records(path)), None)
+    except DataError:
+        if unreadable:
+            return True
+        raise
     if record is None:
         return False
     for name in filter(None, fields):

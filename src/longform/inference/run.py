@@ -62,11 +62,12 @@ def predict(
     """
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
     check_threshold(threshold)
-    look_at(source, settings, of_source(model)._asdict())
     if output is not None and in_parts(output):
+        look_at(source, output, settings, of_source(model)._asdict())
         prepare = partial(prepare_prediction, settings=settings, threshold=threshold)
         return run_parts(prepare, model, source, output, settings)
     with _place(output, model, source, settings) as place:
+        look_at(source, output, settings, of_source(model)._asdict())
         prepared = prepare_prediction(model, settings, threshold, in_memory=output is None)
         return _run(prepared, model, source, place)
 
@@ -98,7 +99,6 @@ def embed(
     ``settings.overlap`` as in ``encode_chunks``. Raises the errors of ``longform.errors``.
     """
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
-    look_at(source, settings)
     model = local_source(model)
     if chunk_tokens is not None and settings.strategy != "whole":
         raise ConfigurationError(
@@ -114,9 +114,11 @@ def embed(
     }
     chunked = {"chunk_tokens": chunk_tokens, "boundaries": boundaries}
     if output is not None and in_parts(output):
+        look_at(source, output, settings)
         prepare = partial(prepare_embedding, settings=settings, how=how, chunked=chunked)
         return run_parts(prepare, model, source, output, settings)
     with _place(output, model, source, settings) as place:
+        look_at(source, output, settings)
         return _run(prepare_embedding(model, settings, how, chunked), model, source, place)
 
 

@@ -100,7 +100,12 @@ class InferenceSettings(Settings):
         check_device(self.device)
 
 
-def look_at(source: Source, settings: InferenceSettings, own: Mapping[str, Any] = MappingProxyType({})) -> None:
+def look_at(
+    source: Source,
+    output: str | Path | None,
+    settings: InferenceSettings,
+    own: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Raise DataError, before a model is loaded, for sources that are empty or lack a field; ``own``: a model's fields.
 
     Iterators are not looked at, nor files of which what fails is left out.
@@ -109,7 +114,8 @@ def look_at(source: Source, settings: InferenceSettings, own: Mapping[str, Any] 
     pair, kept = settings.pair_field or own.get("pair_field"), kept_names(settings.keep)
     if not isinstance(source, InMemory):
         if settings.on_error == "fail":
-            look(source, text, pair, settings.id_field, *kept.values())
+            parts = output is not None and in_parts(output)  # which say how a bad file is left out
+            look(source, text, pair, settings.id_field, *kept.values(), unreadable=parts)
     elif isinstance(source.given, Sized):
         first = next(read_documents(source, text_field=text, pair_field=pair, id_field=settings.id_field))
         kept_fields(first, kept, text_field=text)

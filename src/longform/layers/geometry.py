@@ -59,8 +59,9 @@ class Lengths:
         """Lengths of a layer's options: k, a list of them, "auto" (see LinformerAttention), or the tokens of a slot, of
         which there are 4 where neither is said.
 
-        k is at most N. Raises ConfigurationError where a length is missing or senseless.
+        k is at most N. Raises ConfigurationError where a length is missing or senseless, or ``kind`` no projection's.
         """
+        check_choice("projection", kind, PROJECTIONS)
         if projected_length is None and tokens_per_slot is None:
             tokens_per_slot = RUN
         _check_longest(max_length, tokens_per_slot, kind)
