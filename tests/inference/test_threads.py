@@ -114,7 +114,7 @@ def test_loading_in_threads_leaves_the_log_of_transformers_as_it_was() -> None:
     begun = threading.Barrier(2)
 
     def load(thread: int) -> None:
-        begun.wait(timeout=30)
+        begun.wait(timeout=600)
         with quiet_transformers():
             time.sleep(0.05 + 0.1 * thread)
 

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,30 @@ def test_modes_are_those_of_new_files(read_only: Path, tmp_path: Path, umask: in
     right = {name: (0o777 if (tmp_path / "output" / name).is_dir() else 0o666) & ~umask for name in found}
     assert found == right
     assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "source"]
+
+
+def test_a_copied_folder_without_write_permission_does_not_end_a_training(tmp_path: Path) -> None:
+    """What a library copies from a read-only source with its modes, as ``shutil.copytree`` does."""
+    drop = "-dac_override,-dac_read_search,-fowner"  # root may write anything: without these it may not
+    plain = ["setpriv", f"--bounding-set={drop}", f"--inh-caps={drop}"] if os.getuid() == 0 else []
+    code = f"""
+import shutil, sys
+from pathlib import Path
+from longform.training.engine.run_folder import RunFolder
+source, output = Path({str(tmp_path / "source")!r}), Path({str(tmp_path / "output")!r})
+(source / "part").mkdir(parents=True)
+for path in (source / "part" / "file", source / "part", source):
+    path.touch()
+    path.chmod(0o555 if path.is_dir() else 0o444)
+shutil.copytree(source, output / "unfinished-model")  # what a killed start left
+run = RunFolder(output, {{"kind": "a test"}}, kept=True, main=True)
+run.records.begin()
+run.finish(lambda place: shutil.copytree(source / "part", place / "part"), wait=lambda: None)
+"""
+    subprocess.run([*plain, sys.executable, "-c", code], check=True)
+    assert sorted(path.name for path in (tmp_path / "output").iterdir())[:1] == ["part"]
+    assert (tmp_path / "output" / "part" / "file").exists()
+    assert not (tmp_path / "output" / "unfinished-model").exists()
 
 
 def test_what_is_replaced_goes_though_it_was_read_only(read_only: Path, tmp_path: Path) -> None:

@@ -50,6 +50,13 @@ class Server:
     def connection(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=120)
 
+    def taken(self) -> int:
+        """Requests for vectors that were accepted, answered or not."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=300) as answer:
+            lines = answer.read().decode().splitlines()
+        named = ("longform_requests_running ", 'longform_requests_total{route="/embed"')
+        return int(sum(float(line.split()[-1]) for line in lines if line.startswith(named))) - 1  # this one
+
     def ends(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         self.said = self.process.communicate(timeout=300)[1]
@@ -161,7 +168,8 @@ def test_a_stop_under_load_answers_what_was_accepted(sentence_folder: Path) -> N
     connections = [server.connection() for _ in range(20)]
     for connection in connections:
         connection.sendall(HEAD + BODY)
-    time.sleep(0.3)
+    while server.taken() < len(connections):
+        time.sleep(0.01)
     assert server.ends() == 0
     for connection in connections:
         with connection:

@@ -76,9 +76,9 @@ def atomic_folder(path: Path) -> Generator[Path, None, None]:
                     older.rename(path)
                     raise
         finally:
-            _remove(unfinished)
+            remove(unfinished)
         flush_folder(path.parent)
-        _remove(older)
+        remove(older)
 
 
 def _exchanged(first: Path, second: Path) -> bool:
@@ -117,12 +117,12 @@ def recover(place: Path) -> None:
         if found[3] == OLDER and not os.path.lexists(place):
             path.rename(place)
         elif path.is_dir():
-            _remove(path)
+            remove(path)
         else:
             path.unlink(missing_ok=True)
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
     """Delete a folder as far as that is possible, also what is read-only in it."""
     for place, _, _ in os.walk(folder):
         with contextlib.suppress(OSError):
@@ -186,10 +186,13 @@ def flush_folder(folder: Path) -> None:
 
 def flush_files(folder: Path) -> None:
     """Put every file of ``folder``, which is new, on the disk, at any depth, readable as the folder is (``share``)."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            share(path, folder)
-            _flush(path)
+    for place, _, names in os.walk(folder):
+        with contextlib.suppress(OSError):  # a library may have copied a folder with its modes, of a read-only source
+            os.chmod(place, os.stat(place).st_mode | folder.stat().st_mode & 0o777)
+        for path in (Path(place, name) for name in names):
+            if path.is_file():
+                share(path, folder)
+                _flush(path)
 
 
 def share(path: Path, like: Path) -> None:

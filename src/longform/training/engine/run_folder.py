@@ -2,13 +2,12 @@
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-from longform.data.storage import clear_leftovers, flush_files, flush_folder
+from longform.data.storage import clear_leftovers, flush_files, flush_folder, remove
 from longform.errors import CheckpointError, ConfigurationError, MissingDependencyError
 from longform.runs.files import write_json
 from longform.runs.folder import RunFile, check_same, differences
@@ -101,7 +100,7 @@ class RunFolder:
     def _open_records(self, *, anew: bool) -> None:
         if self.main:
             clear_leftovers(self.folder)
-            shutil.rmtree(self.folder / UNFINISHED, ignore_errors=True)
+            remove(self.folder / UNFINISHED)
         if anew:
             if self.main:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +131,7 @@ class RunFolder:
         """
         if self.kept and self.main:
             unfinished = self.folder / UNFINISHED
-            shutil.rmtree(unfinished, ignore_errors=True)
+            remove(unfinished)
             try:
                 unfinished.mkdir(parents=True)
                 save(unfinished)
@@ -145,7 +144,7 @@ class RunFolder:
                     "The last checkpoint is whole: make room and start again with the same output folder"
                 ) from error
             finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
+                remove(unfinished)
             self._write("complete")
             keep_only(self.folder)
         wait()
