@@ -182,7 +182,7 @@ def test_names_that_records_have_already(keep: list[str], named: str) -> None:
 
 def test_a_field_that_is_not_there(longform_folder: Path, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", ROWS)
-    with pytest.raises(DataError, match='document 17: no field "title" to keep; the fields there are: id, label, n,'):
+    with pytest.raises(DataError, match=r'a\.jsonl:1: no field "title"; the fields there are: text, id, label, n,'):
         embed(longform_folder, source, tmp_path / "out.jsonl", replace(SETTINGS, keep=["title"]))
     (tmp_path / "a.txt").write_text("near")
     with pytest.raises(DataError, match="the fields there are: none"):

@@ -113,7 +113,11 @@ def test_a_corpus_is_a_list_a_column_or_files(tmp_path: Path) -> None:
         assert (len(corpus), corpus[3], list(corpus)) == (16, texts[3], texts)
     stream = corpus_of(datasets.Dataset.from_list(ROWS).to_iterable_dataset(), "body")
     assert list(CorpusTexts(stream)) == list(CorpusTexts(stream)) == texts
+    (tmp_path / "a.txt").write_text("near")
     assert corpus_of(tmp_path) == corpus_of([tmp_path]) == CorpusFiles((str(tmp_path),))
+    (tmp_path / "b.pdf").write_bytes(b"\xff")
+    with pytest.warns(UserWarning, match=r"1 files of no kind that is read are passed over: .*b\.pdf"):
+        corpus_of(tmp_path)
     with pytest.raises(ConfigurationError, match='"-" cannot be read again'):
         corpus_of("-")
     for wrong, message in (
