@@ -76,7 +76,7 @@ test-versions:
 	$(VERSIONS)/bin/python -m pip install --disable-pip-version-check uv
 	$(VERSIONS)/bin/uv pip install --python $(VERSIONS)/bin/python --upgrade --resolution $(RESOLUTION) -e ".[$(TESTED)]"
 	$(MAKE) VENV=$(VERSIONS) STAMP= TESTS=main test $(if $(filter lowest-direct,$(RESOLUTION)),PYTEST_OPTIONS="\
-	  $(PYTEST_OPTIONS) -W ignore::DeprecationWarning -k 'not (XLMRoberta-multiple-choice or Camembert-multiple-choice)'")
+	  $(PYTEST_OPTIONS) -W ignore::DeprecationWarning")
 
 # A bare machine has no .venv, and its own python3 has torch. GPU_OPTIONS: see python -m benchmarks.gpu_check --help.
 gpu-check:

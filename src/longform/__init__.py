@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from longform.models.task_heads import (
         LinformerForCausalLM,
         LinformerForMaskedLM,
-        LinformerForMultipleChoice,
         LinformerForQuestionAnswering,
         LinformerForSequenceClassification,
         LinformerForTokenClassification,
@@ -63,7 +62,6 @@ __all__ = [
     "LinformerEncoderLayer",
     "LinformerForCausalLM",
     "LinformerForMaskedLM",
-    "LinformerForMultipleChoice",
     "LinformerForQuestionAnswering",
     "LinformerForSequenceClassification",
     "LinformerForTokenClassification",
@@ -104,7 +102,6 @@ _MODULES = {
     "LinformerEncoderLayer": "layers.multihead",
     "LinformerForCausalLM": "models.task_heads",
     "LinformerForMaskedLM": "models.task_heads",
-    "LinformerForMultipleChoice": "models.task_heads",
     "LinformerForQuestionAnswering": "models.task_heads",
     "LinformerForSequenceClassification": "models.task_heads",
     "LinformerForTokenClassification": "models.task_heads",

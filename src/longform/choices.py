@@ -39,7 +39,6 @@ TASKS = (
     "sequence-classification",
     "token-classification",
     "question-answering",
-    "multiple-choice",
 )
 
 

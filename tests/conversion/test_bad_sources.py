@@ -198,11 +198,6 @@ def test_a_head_with_another_activation(make_source):
     longform.convert(make_source("Roberta", "ForMaskedLM", hidden_act="relu"), task="encoder", max_length=96)
 
 
-def test_an_electra_that_summarises_otherwise(make_source):
-    source = make_source("Electra", "ForMultipleChoice", summary_activation="tanh")
-    refused(source, "summary_activation")
-
-
 def test_a_broken_tokenizer(bert_folder):
     (bert_folder / "tokenizer.json").write_text("{")
     refused(bert_folder, "tokenizer")

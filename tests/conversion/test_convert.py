@@ -19,7 +19,6 @@ HEADS = {
     "sequence-classification": "ForSequenceClassification",
     "token-classification": "ForTokenClassification",
     "question-answering": "ForQuestionAnswering",
-    "multiple-choice": "ForMultipleChoice",
 }
 NAMES = ["Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "Electra", "MPNet"]
 ATTENTION = {"max_length": 96, "projected_length": 24, "attention_window": 12}
@@ -27,17 +26,17 @@ ATTENTION_OF = dict.fromkeys(NAMES, ATTENTION) | {"MPNet": ATTENTION | {"max_len
 EXACT = {"atol": 1e-5, "rtol": 1e-5}
 
 
-def inputs_for(config, *, choices: bool) -> dict[str, torch.Tensor]:
-    """Three texts of 21, 13 and 1 tokens, padded on the right; with two choices each where asked for."""
+def inputs_for(config) -> dict[str, torch.Tensor]:
+    """Three texts of 21, 13 and 1 tokens, padded on the right."""
     generator = torch.Generator().manual_seed(3)
-    ids = torch.randint(5, config.vocab_size, (6 if choices else 3, 21), generator=generator)
-    lengths = torch.tensor([21, 13, 1] * (2 if choices else 1))
+    ids = torch.randint(5, config.vocab_size, (3, 21), generator=generator)
+    lengths = torch.tensor([21, 13, 1])
     mask = (torch.arange(21) < lengths[:, None]).long()
     ids = ids.where(mask.bool(), torch.tensor(config.pad_token_id))
     inputs = {"input_ids": ids, "attention_mask": mask}
     if getattr(config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = mask * (torch.arange(21) > 6)
-    return {name: x.view(3, 2, 21) for name, x in inputs.items()} if choices else inputs
+    return inputs
 
 
 def outputs_of(model, inputs) -> dict[str, torch.Tensor]:
@@ -62,7 +61,7 @@ def test_short_texts_get_the_sources_own_result(make_source, tmp_path, name, tas
     source.save_pretrained(tmp_path / "source")
     result = longform.convert(tmp_path / "source", **ATTENTION_OF[name])
     assert result.report.task == task
-    inputs = inputs_for(source.config, choices=task == "multiple-choice")
+    inputs = inputs_for(source.config)
     expected, actual = outputs_of(source, inputs), outputs_of(result.model, inputs)
     assert set(expected) == set(actual)
     for key, tensor in expected.items():
@@ -182,7 +181,7 @@ def test_a_saved_result_loads_again(make_source, tiny_tokenizer, tmp_path):
     assert tokenizer.model_max_length == 96
     assert "token_type_ids" not in tokenizer("a b", "c")
     assert tiny_tokenizer.model_max_length == 64, "the caller's tokenizer was changed"
-    inputs = inputs_for(source.config, choices=False)
+    inputs = inputs_for(source.config)
     assert_close(outputs_of(loaded, inputs)["logits"], outputs_of(source, inputs)["logits"], **EXACT)
     written = json.loads((folder / "conversion_report.json").read_text())
     assert written["counts"] == result.report.counts()
@@ -240,7 +239,7 @@ def test_pretraining_heads_are_dropped_with_a_reason(make_source, name, head, ta
 def test_the_pretraining_model_of_bert_keeps_its_language_model(make_source):
     source = make_source("Bert", "ForPreTraining")
     result = longform.convert(source, max_length=96)
-    inputs = inputs_for(source.config, choices=False)
+    inputs = inputs_for(source.config)
     with torch.no_grad():
         expected = source(**inputs).prediction_logits[inputs["attention_mask"].bool()]
     assert_close(outputs_of(result.model, inputs)["logits"], expected, **EXACT)
@@ -254,7 +253,7 @@ def test_a_decoder_of_its_own_stays_untied(make_source, tmp_path, name):
         decoder.weight.normal_()
     result = longform.convert(source, max_length=96)
     assert not result.model.config.tie_word_embeddings
-    inputs = inputs_for(source.config, choices=False)
+    inputs = inputs_for(source.config)
     expected = outputs_of(source, inputs)["logits"]
     assert_close(outputs_of(result.model, inputs)["logits"], expected, **EXACT)
     loaded = AutoModelForMaskedLM.from_pretrained(result.save_pretrained(tmp_path / "out"))
@@ -268,9 +267,20 @@ def test_an_encoder_gets_a_new_head_that_the_report_names(make_source, name, tas
     fresh = [tensor.name for tensor in result.report.new if "new head" in tensor.reason]
     heads = {key for key in result.model.state_dict() if not key.startswith("linformer.")} - {"lm_head.decoder.weight"}
     pooled = {"classifier.dense.weight", "classifier.dense.bias"} if name == "Bert" else set()
-    if name in ("Roberta", "XLMRoberta", "Camembert", "MPNet") and task == "multiple-choice":
-        pooled = {"classifier.dense.weight", "classifier.dense.bias"}
-    assert set(fresh) == (heads - pooled if task in ("sequence-classification", "multiple-choice") else heads)
+    assert set(fresh) == (heads - pooled if task == "sequence-classification" else heads)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_a_source_for_multiple_choice_the_encoder_is_kept(make_source, name):
+    source = make_source(name, "ForMultipleChoice")
+    result = longform.convert(source, **ATTENTION_OF[name])
+    assert result.report.task == "encoder"
+    assert "classifier.weight" in {record.source for record in result.report.tensors if record.action == "dropped"}
+    inputs = inputs_for(source.config)
+    encoder, kept = getattr(source, source.base_model_prefix), inputs["attention_mask"].bool()
+    with torch.no_grad():
+        actual, expected = (model(**inputs).last_hidden_state[kept] for model in (result.model, encoder))
+    assert_close(actual, expected, **EXACT)
 
 
 def test_an_encoder_with_another_pooling_takes_no_pooler(make_source, tmp_path):
@@ -352,7 +362,7 @@ def test_a_masked_language_model_as_a_bare_encoder(make_source):
     result = longform.convert(source, max_length=96, task="encoder")
     assert type(result.model).__name__ == "LinformerModel"
     assert result.model.pooler is None
-    inputs = inputs_for(source.config, choices=False)
+    inputs = inputs_for(source.config)
     expected = outputs_of(source.roberta, inputs)["last_hidden_state"]
     assert_close(outputs_of(result.model, inputs)["last_hidden_state"], expected, **EXACT)
     assert "head of another task" in result.report.summary()

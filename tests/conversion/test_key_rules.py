@@ -9,7 +9,6 @@ HEADS = {
     "sequence-classification": "ForSequenceClassification",
     "token-classification": "ForTokenClassification",
     "question-answering": "ForQuestionAnswering",
-    "multiple-choice": "ForMultipleChoice",
 }
 NAMES = ["Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "Electra", "MPNet"]
 

@@ -21,7 +21,6 @@ HEADS = {
     "sequence-classification": "ForSequenceClassification",
     "token-classification": "ForTokenClassification",
     "question-answering": "ForQuestionAnswering",
-    "multiple-choice": "ForMultipleChoice",
 }
 NAMES = ["ModernBert", "EuroBert", "NomicBert", "Gte", "JinaEmbeddingsV3"]
 CASES = [(name, task) for name in NAMES for task in HEADS if hasattr(transformers, name + HEADS[task])]
@@ -29,11 +28,11 @@ ATTENTION = {"max_length": 96, "projected_length": 24, "attention_window": 12}  
 CLOSE = {"atol": 2e-6, "rtol": 2e-6}
 
 
-def inputs_for(*choices: int) -> dict[str, torch.Tensor]:
-    """Three texts of 21, 13 and 1 tokens, padded on the right, perhaps with ``choices``."""
-    ids = torch.randint(5, 167, (3, *choices, 21), generator=torch.Generator().manual_seed(3))
-    mask = torch.arange(21) < torch.tensor([21, 13, 1]).view(3, *(1,) * (len(choices) + 1))
-    return {"input_ids": ids, "attention_mask": mask.expand(ids.shape).long()}
+def inputs_for() -> dict[str, torch.Tensor]:
+    """Three texts of 21, 13 and 1 tokens, padded on the right."""
+    ids = torch.randint(5, 167, (3, 21), generator=torch.Generator().manual_seed(3))
+    mask = torch.arange(21) < torch.tensor([21, 13, 1])[:, None]
+    return {"input_ids": ids, "attention_mask": mask.long()}
 
 
 @torch.no_grad()
@@ -55,7 +54,7 @@ def test_short_texts_get_the_sources_own_result_and_every_tensor_has_a_place(mak
     for given in (tmp_path, source):
         result = longform.convert(given, **ATTENTION)
         assert result.report.task == task
-        compared(result.model, source, inputs_for(2) if task == "multiple-choice" else inputs_for())
+        compared(result.model, source, inputs_for())
         assert {record.action for record in result.report.tensors} <= {"copied", "tied duplicate"}
     family = BY_MODEL_TYPE[source.config.model_type]
     rules = family.rules(task, bare_source=task == "encoder")

@@ -11,7 +11,7 @@ from parallel_cases import CLASSES, KINDS, Case
 from process_group import in_processes
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from longform import LinformerConfig, LinformerForMultipleChoice, LinformerModel
+from longform import LinformerConfig, LinformerForQuestionAnswering, LinformerModel
 from longform.choices import POOLINGS
 from longform.distributed import gather_tokens, sequence_parallel
 from longform.errors import ConfigurationError, InputError
@@ -148,7 +148,7 @@ def _refusals() -> list[str]:
     refused(ConfigurationError, lambda: sequence_parallel(other))
     for other in ({"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}}, {"num_key_value_heads": 1}):
         refused(ConfigurationError, lambda other=other: sequence_parallel(_long_model(64, **other)))
-    refused(ConfigurationError, lambda: sequence_parallel(LinformerForMultipleChoice(_long_model(64).config)))
+    refused(ConfigurationError, lambda: sequence_parallel(LinformerForQuestionAnswering(_long_model(64).config)))
     refused(ConfigurationError, lambda: gather_tokens(_long_model(64), torch.zeros(1, 1)))
     model = sequence_parallel(_long_model(64))
     refused(ConfigurationError, lambda: sequence_parallel(model))
@@ -167,7 +167,7 @@ def test_what_cannot_be_is_said_in_every_process(tmp_path: Path) -> None:
     first, second = in_processes(2, _refusals, tmp_path)
     fragments = [
         "2 processes is larger than the 1 blocks of 64 tokens", "attention_window=32 reaches across", "Linear cannot",
-        "for its rope_parameters", "for its num_key_value_heads", "LinformerForMultipleChoice cannot",
+        "for its rope_parameters", "for its num_key_value_heads", "LinformerForQuestionAnswering cannot",
         "sequence_parallel(model) first",
         "already", "rank 1 has not what rank 0 has", "rank 1 has not what rank 0 has", "output_attentions",
         "train in one process",

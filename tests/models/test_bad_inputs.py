@@ -12,7 +12,6 @@ from longform import (
     LinformerAttention,
     LinformerForCausalLM,
     LinformerForMaskedLM,
-    LinformerForMultipleChoice,
     LinformerForSequenceClassification,
     LinformerModel,
 )
@@ -84,11 +83,6 @@ def test_the_layer_alone_names_its_limit():
         layer(torch.zeros(1, 17, 8))
     with pytest.raises(InputError, match=r"shape \(1, 3\), expected .* \(1, 4\)"):
         layer(torch.zeros(1, 4, 8), torch.ones(1, 3))
-
-
-def test_multiple_choice_without_input():
-    with pytest.raises(InputError, match="either input_ids or inputs_embeds"):
-        model("mean", LinformerForMultipleChoice)()
 
 
 @pytest.mark.parametrize("kind", KINDS)

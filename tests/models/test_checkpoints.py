@@ -17,7 +17,6 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
-    AutoModelForMultipleChoice,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -39,7 +38,6 @@ AUTO = {
     AutoModelForSequenceClassification: longform.LinformerForSequenceClassification,
     AutoModelForTokenClassification: longform.LinformerForTokenClassification,
     AutoModelForQuestionAnswering: longform.LinformerForQuestionAnswering,
-    AutoModelForMultipleChoice: longform.LinformerForMultipleChoice,
 }
 
 

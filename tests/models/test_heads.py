@@ -8,7 +8,6 @@ from transformers import Trainer, TrainingArguments
 
 from longform import (
     LinformerForMaskedLM,
-    LinformerForMultipleChoice,
     LinformerForQuestionAnswering,
     LinformerForSequenceClassification,
     LinformerForTokenClassification,
@@ -69,18 +68,6 @@ def test_question_answering():
     out = made(**text(2, 11), start_positions=start, end_positions=end)
     assert out.start_logits.shape == out.end_logits.shape == (2, 11)
     assert_close(out.loss, (cross_entropy(out.start_logits, start) + cross_entropy(out.end_logits, end)) / 2)
-
-
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_multiple_choice(pooling):
-    made = model("mean", LinformerForMultipleChoice, classifier_pooling=pooling)
-    given = {name: value.view(2, 3, 11) for name, value in text(6, 11).items()}
-    labels = torch.tensor([2, 0])
-    out = made(**given, labels=labels)
-    assert out.logits.shape == (2, 3)
-    assert_close(out.loss, cross_entropy(out.logits, labels))
-    alone = made(**{name: value[1:, 2:] for name, value in given.items()}).logits
-    assert_close(alone, out.logits[1:, 2:], scope="model")
 
 
 def test_token_types_count():
@@ -193,15 +180,6 @@ def test_narrow_word_vectors():
 def test_no_layers_is_embeddings():
     made = LinformerModel(config("linear", num_hidden_layers=0)).eval()
     assert made(**text(2, 9), output_hidden_states=True, output_attentions=True).attentions == ()
-
-
-def test_choices_have_positions_of_their_own():
-    made = model("mean", LinformerForMultipleChoice)
-    ids = torch.randint(3, 40, (2, 3, 6))
-    expected = made(input_ids=ids).logits
-    positions = torch.arange(6).expand(2, 3, 6)
-    assert_close(made(input_ids=ids, position_ids=positions).logits, expected, scope="model")
-    assert (made(input_ids=ids, position_ids=positions + 9).logits - expected).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("head", [LinformerForSequenceClassification, LinformerForMaskedLM])

@@ -132,9 +132,9 @@ def convert(
     seen exactly), ``short_convolution`` and ``projection_init`` are LinformerConfig's. "auto": where the
     projection allows a window one of 64 (128 for MPNet), up to 10 selected slots, of 16 tokens or more, and a budget of
     the source's own length; about 256 slots at most.
-    ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
-    "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
-    as many labels, and not with another ``classifier_pooling`` than "cls"), else it is new.
+    ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering", or
+    None for what the source is. A head is carried over where the source has that task's (with as many labels, and not
+    with another ``classifier_pooling`` than "cls"), else it is new.
     ``idf``: texts (names of files, or in memory) in which tokens are counted: the result is a sentence-transformers
     folder whose mean weights each token by its inverse document frequency there.
 

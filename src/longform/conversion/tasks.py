@@ -12,7 +12,6 @@ from longform.errors import ConversionError
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
 from longform.models.task_heads import (
     LinformerForMaskedLM,
-    LinformerForMultipleChoice,
     LinformerForQuestionAnswering,
     LinformerForSequenceClassification,
     LinformerForTokenClassification,
@@ -24,17 +23,15 @@ MODELS: dict[str, type[LinformerPreTrainedModel]] = {
     "sequence-classification": LinformerForSequenceClassification,
     "token-classification": LinformerForTokenClassification,
     "question-answering": LinformerForQuestionAnswering,
-    "multiple-choice": LinformerForMultipleChoice,
 }
 LABELLED = ("sequence-classification", "token-classification")
-POOLING = ("sequence-classification", "multiple-choice")
 
 SUFFIXES = {
     "ForMaskedLM": "masked-lm",
     "ForSequenceClassification": "sequence-classification",
     "ForTokenClassification": "token-classification",
     "ForQuestionAnswering": "question-answering",
-    "ForMultipleChoice": "multiple-choice",
+    "ForMultipleChoice": "encoder",
     "ForNextSentencePrediction": "encoder",
     "Model": "encoder",
 }
@@ -95,7 +92,8 @@ def plan_head(
     chosen, same_task = _task(source, family, task)
     _check_labels(chosen, num_labels, id2label)
     wanted = len(id2label) if id2label is not None else num_labels
-    own = family.options(source.config).get("classifier_pooling", "cls") if chosen in POOLING else None
+    pools = chosen == "sequence-classification"
+    own = family.options(source.config).get("classifier_pooling", "cls") if pools else None
     other_pooling = own is not None and classifier_pooling not in (None, own)
     new = not same_task or wanted not in (None, source.config.num_labels) or other_pooling
     options: dict[str, Any] = {"classifier_pooling": classifier_pooling or (not new and own) or "cls"}

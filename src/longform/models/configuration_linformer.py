@@ -37,7 +37,6 @@ AUTO_MODELS = {
     "AutoModelForSequenceClassification": "LinformerForSequenceClassification",
     "AutoModelForTokenClassification": "LinformerForTokenClassification",
     "AutoModelForQuestionAnswering": "LinformerForQuestionAnswering",
-    "AutoModelForMultipleChoice": "LinformerForMultipleChoice",
 }
 CODE = "modeling_longform"
 _HEAD = '"""Classes of the installed package Longform, for Hugging Face\'s Auto classes."""\n\n'

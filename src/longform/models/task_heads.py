@@ -1,12 +1,11 @@
-"""Hugging Face models with a task head: the encoder for masked tokens, classification, token classification, question
-answering and multiple choice, with BERT's arguments and outputs.
+"""Hugging Face models with a task head: the encoder for masked tokens, classification, token classification and
+question answering, with BERT's arguments and outputs.
 
-Axes: B batch, n tokens, V vocabulary, C choices.
+Axes: B batch, n tokens, V vocabulary.
 """
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers.activations import ACT2FN
@@ -15,14 +14,13 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     CausalLMOutputWithPast,
     MaskedLMOutput,
-    MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
 from transformers.utils.generic import can_return_tuple
 
-from longform.errors import ConfigurationError, InputError
+from longform.errors import ConfigurationError
 from longform.functional.masks import checked_mask
 from longform.functional.pooling import pooled_width
 from longform.layers.causal_cache import CausalCache
@@ -311,42 +309,3 @@ class LinformerForQuestionAnswering(LinformerPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start, end, start_positions, end_positions)
         return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end, **_extras(out))
-
-
-class LinformerForMultipleChoice(LinformerPreTrainedModel):
-    """Multiple choice, one of C texts: input_ids (B, C, n) -> logits (B, C); ``labels`` long (B,)."""
-
-    def __init__(self, config: LinformerConfig) -> None:
-        super().__init__(config)
-        self.linformer = LinformerModel(config, add_pooling_layer=False)
-        self.classifier = ClassificationHead(config, 1)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        **kwargs: object,
-    ) -> MultipleChoiceModelOutput:
-        """See LinformerModel.forward, each input with an axis of choices after the batch."""
-        given = input_ids if input_ids is not None else inputs_embeds
-        if given is None:
-            raise InputError("give either input_ids or inputs_embeds, and not both")
-        choices = given.shape[1]
-        ids, mask, types, vectors, positions = (
-            None if x is None else x.flatten(0, 1)
-            for x in (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
-        )
-        out = self.linformer(
-            ids, mask, types, position_ids=positions, inputs_embeds=vectors, return_dict=True, **kwargs
-        )
-        hidden = out.last_hidden_state
-        valid = checked_mask(mask, batch=hidden.shape[0], length=hidden.shape[1])
-        logits = self.classifier(hidden, valid).view(-1, choices)
-        loss = None if labels is None else torch.nn.functional.cross_entropy(logits, labels)
-        return MultipleChoiceModelOutput(loss=loss, logits=logits, **_extras(out))

@@ -41,7 +41,6 @@ HEADS = {
         Rule("cls.predictions.bias", "lm_head.bias"),
     ),
     "sequence-classification": POOLED_CLASSIFIER,
-    "multiple-choice": POOLED_CLASSIFIER,
     **PLAIN_HEADS,
 }
 

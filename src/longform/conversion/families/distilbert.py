@@ -29,7 +29,6 @@ HEADS = {
         Rule("vocab_projector.{part}", "lm_head.decoder.{part}"),
     ),
     "sequence-classification": CLASSIFIER,
-    "multiple-choice": CLASSIFIER,
     **PLAIN_HEADS,
 }
 

@@ -35,7 +35,6 @@ HEADS = {
     ),
     "token-classification": (Rule("classifier.{part}", "classifier.{part}"),),
     "question-answering": (),  # which the source has no model for
-    "multiple-choice": (),
 }
 SAME = (
     "hidden_size",

@@ -35,7 +35,6 @@ HEADS = {
         Rule("decoder.{part}", "lm_head.decoder.{part}"),
     ),
     "sequence-classification": POOLED_CLASSIFIER,
-    "multiple-choice": POOLED_CLASSIFIER,
     "token-classification": (*PREDICTION, Rule("classifier.{part}", "classifier.{part}")),
     "question-answering": (*PREDICTION, Rule("classifier.{part}", "qa_outputs.{part}")),
 }

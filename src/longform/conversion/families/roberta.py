@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.conversion.families.bert import EMBEDDINGS, LAYERS, PLAIN_HEADS, POOLED_CLASSIFIER, POOLER
+from longform.conversion.families.bert import EMBEDDINGS, LAYERS, PLAIN_HEADS, POOLER
 from longform.conversion.families.family import Family, Rule, bert_like_options
 from longform.errors import ConversionError
 
@@ -20,7 +20,6 @@ HEADS = {
         Rule("lm_head.bias", "lm_head.bias"),
     ),
     "sequence-classification": DENSE_CLASSIFIER,
-    "multiple-choice": POOLED_CLASSIFIER,
     **PLAIN_HEADS,
 }
 

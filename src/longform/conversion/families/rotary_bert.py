@@ -59,7 +59,6 @@ NOMIC_HEADS = {
         Rule("cls.predictions.bias", "lm_head.bias"),
     ),
     "sequence-classification": POOLED_CLASSIFIER,
-    "multiple-choice": POOLED_CLASSIFIER,
     **PLAIN_HEADS,
 }
 GTE_HEADS = NOMIC_HEADS | {

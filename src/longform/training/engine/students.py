@@ -28,7 +28,7 @@ from longform.inference.weights import (
 from longform.models.configuration_linformer import LinformerConfig
 
 CLASSIFIER = "ForSequenceClassification"
-HEADS = ("ForMaskedLM", CLASSIFIER, "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+HEADS = ("ForMaskedLM", CLASSIFIER, "ForTokenClassification", "ForQuestionAnswering")
 KEPT_FILES = (
     "modules.json",
     "config_sentence_transformers.json",
