@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
     from longform.conversion.packages import load_linformer
-    from longform.evaluation.run import EvaluationResult, evaluate
     from longform.inference.classifiers import Classifier
     from longform.inference.encoders import Encoder
     from longform.inference.run import embed, predict
@@ -51,7 +50,6 @@ __all__ = [
     "DistillationResult",
     "DistillationSettings",
     "Encoder",
-    "EvaluationResult",
     "FinetuningResult",
     "FinetuningSettings",
     "InferenceResult",
@@ -73,7 +71,6 @@ __all__ = [
     "convert",
     "distill",
     "embed",
-    "evaluate",
     "finetune",
     "kernels",
     "load_linformer",
@@ -91,7 +88,6 @@ _MODULES = {
     "DistillationResult": "training.distillation.run",
     "DistillationSettings": "training.engine.settings",
     "Encoder": "inference.encoders",
-    "EvaluationResult": "evaluation.run",
     "FinetuningResult": "training.finetuning.run",
     "FinetuningSettings": "training.engine.settings",
     "InferenceResult": "inference.settings",
@@ -113,7 +109,6 @@ _MODULES = {
     "convert": "conversion.convert",
     "distill": "training.distillation.run",
     "embed": "inference.run",
-    "evaluate": "evaluation.run",
     "finetune": "training.finetuning.run",
     "kernels": "kernels",
     "load_linformer": "conversion.packages",

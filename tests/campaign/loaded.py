@@ -13,7 +13,7 @@ from longform.cli.main import all_commands, command_module
 torch.set_num_threads(1)  # threads do not live through a fork
 LATE = ("accelerate", "datasets", "matplotlib.pyplot", "pandas", "pyarrow.parquet", "rich.console", "sklearn.metrics")
 OURS = (
-    "longform.evaluation.comparison", "longform.inference.run", "longform.training.distillation.run",
+    "longform_lab.evaluation.comparison", "longform.inference.run", "longform.training.distillation.run",
     "longform.training.finetuning.run", "longform.training.pretraining.run", "longform_lab.compare.run",
     "longform_lab.demo.run", "longform_lab.paper.figure1", "longform_lab.paper.figure3", "longform_lab.speed.grid",
 )  # fmt: skip

@@ -10,11 +10,10 @@ from sklearn.metrics import ndcg_score
 from longform.errors import ConfigurationError, DataError
 from longform.evaluation.classification import (
     classification_scores,
-    label_ids,
     multi_label_scores,
     regression_scores,
 )
-from longform.evaluation.embeddings import agreement, similarity_spearman, spearman
+from longform.evaluation.embeddings import agreement, cosines, spearman
 from longform.evaluation.retrieval import retrieval_scores
 
 RANDOM = np.random.default_rng(0)
@@ -42,7 +41,7 @@ def test_spearman_that_is_not_defined() -> None:
 def test_similarity_and_agreement() -> None:
     first = np.array([[1.0, 0], [1, 1], [0, 2]])
     second = np.array([[2.0, 0], [1, 0], [3, 0]])
-    assert similarity_spearman(first, second, [5, 3, 1]) == pytest.approx(1)
+    assert spearman(cosines(first, second), [5, 3, 1]) == pytest.approx(1)
     found = agreement(first, second)
     assert found.mean == pytest.approx((1 + math.sqrt(0.5)) / 3)
     assert found.lowest == pytest.approx(0)
@@ -102,30 +101,11 @@ def test_multi_label_and_regression() -> None:
     assert math.isnan(constant.spearman)
 
 
-def test_labels_become_ids() -> None:
-    known = {"bad": 0, "good": 1}
-    assert label_ids(["good", "bad"], known).tolist() == [1, 0]
-    assert label_ids([1, 0], known).tolist() == [1, 0]
-    with pytest.raises(DataError, match=r"no label 'odd' \(unseen in training\); it has: bad, good"):
-        label_ids(["good", "odd"], known)
-    with pytest.raises(DataError, match="no label '2'"):
-        label_ids([2], known)
-    with pytest.raises(DataError, match=r"mixed types \(int, str\)"):
-        label_ids(["good", 1], known)
-
-
 def test_numbers_of_predictions_and_labels_differ() -> None:
     with pytest.raises(DataError, match="2 predictions for 1 labels"):
         classification_scores(np.ones((2, 2)), np.array([0]), ["a", "b"])
     with pytest.raises(DataError, match="0 predictions for 0 labels"):
         multi_label_scores(np.ones((0, 2)), np.ones((0, 2)))
-
-
-def test_a_number_is_a_name_where_names_are_numbers() -> None:
-    stars = {str(count): place for place, count in enumerate(range(1, 6))}
-    assert label_ids([1, 5], stars).tolist() == [0, 4]
-    with pytest.raises(DataError, match="no label '0'"):
-        label_ids([0, 1, 5], stars)
 
 
 def test_a_depth_is_one_or_more() -> None:

@@ -161,7 +161,7 @@ SHAPES: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {  # what such calls 
     "save": (lambda e, c: e.save_pretrained("x"), r"model\.name_or_path"),
     "processes": (lambda e, c: e.encode_multi_process(TEXTS), "threads may share one object"),
     "fit": (lambda e, c: c.fit(TEXTS, [0, 1, 2, 0]), r"longform\.finetune trains"),
-    "score": (lambda e, c: c.score(TEXTS, [0, 1, 2, 0]), 'longform.evaluate\\("classification"'),
+    "score": (lambda e, c: c.score(TEXTS, [0, 1, 2, 0]), "longform evaluate classification"),
     "log": (lambda e, c: c.predict_log_proba(TEXTS), "numpy\\.log"),
     "truncation": (lambda e, c: c(TEXTS, truncation=True), "on_long"),
     "all scores": (lambda e, c: c(TEXTS, return_all_scores=True), "top_k=None"),

@@ -12,12 +12,12 @@ from transformers import AutoModelForSequenceClassification
 
 from longform import convert
 from longform.errors import DataError
-from longform.evaluation.comparison import Contender, RunSettings, compare_classification
 from longform.inference.classifiers import Classifier, FineTuning, of_config
 from longform.inference.run import InferenceSettings, predict
 from longform.training.engine.settings import FinetuningSettings
 from longform.training.finetuning.run import finetune
 from longform.training.labels import Examples
+from longform_lab.evaluation.comparison import Contender, RunSettings, compare_classification
 
 QUICK = FinetuningSettings(max_steps=1, max_length=12, validation_fraction=0.25, dtype="float32")
 SETTINGS = InferenceSettings(progress=False)

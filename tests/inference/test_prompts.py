@@ -14,7 +14,8 @@ from tiny_models import make_sentence_transformer, save_bert, save_mpnet
 
 import longform
 from longform.cli.main import main
-from longform.evaluation import retrieval_comparison
+from longform_lab.evaluation import retrieval_comparison
+from longform_lab.evaluation.run import evaluate
 
 TEXTS = ["The near text is good", "", "far", "it is long and bad in it " * 5]
 QUERIES = ["is it near?", "Far"]
@@ -94,7 +95,7 @@ def _embedded(folder: Path, prompt: str | None, place: Path) -> np.ndarray:
 
 
 def _evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
-    """Vectors of queries and documents that ``longform.evaluate`` scores."""
+    """Vectors of queries and documents that ``longform evaluate`` scores."""
     scored: list[np.ndarray] = []
     ranker = retrieval_comparison.cosine_ranker
 
@@ -105,5 +106,5 @@ def _evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray
     monkeypatch.setattr(retrieval_comparison, "cosine_ranker", listen)
     ids = [str(place) for place in range(len(TEXTS))]
     data = (QUERIES, ids[: len(QUERIES)])
-    longform.evaluate("retrieval", data, documents=(ids, TEXTS), longform=folder, progress=False)
+    evaluate("retrieval", data, documents=(ids, TEXTS), longform=folder, progress=False)
     return scored

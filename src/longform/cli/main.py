@@ -98,7 +98,6 @@ COMMANDS = {  # what each does
     "align": "train an encoder to find long documents by queries",
     "finetune": "train a classifier or regressor on labelled text",
     "pretrain": "train a new masked-language model from scratch",
-    "evaluate": "score models on labels, similarity, retrieval or masked tokens",
     "predict": "label documents with a fine-tuned model",
     "embed": "turn documents into vectors",
     "serve": "answer HTTP requests: vectors, labels and chunks",

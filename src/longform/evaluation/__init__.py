@@ -1,1 +1,1 @@
-"""Scores of models, and models side by side on one data set."""
+"""Scores of models."""

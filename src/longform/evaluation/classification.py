@@ -1,8 +1,7 @@
 """Scores of classification, multi-label classification and regression. Axes: N texts, L labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -40,23 +39,6 @@ class RegressionScores:
     pearson: float
     spearman: float
     mean_squared_error: float
-
-
-def label_ids(labels: Sequence[Any], label2id: Mapping[str, int]) -> np.ndarray:
-    """Names, or ids from 0, as long (N,). Raises DataError for mixed types and for labels the model does not know."""
-    kinds = sorted({type(label).__name__ for label in labels})
-    if len(kinds) > 1:
-        examples = {type(label).__name__: label for label in labels}
-        raise DataError(f"labels of mixed types ({', '.join(kinds)}), such as {examples}: use names or integers only")
-    numbered = any(name.removeprefix("-").isdecimal() for name in label2id)  # then a number is a name, not a place
-    known = {**({} if numbered else {str(place): place for place in label2id.values()}), **label2id}
-    unseen = sorted({str(label) for label in labels} - known.keys())
-    if unseen:
-        raise DataError(
-            f"the model has no label {', '.join(map(repr, unseen[:5]))} (unseen in training); it has: "
-            f"{', '.join(sorted(label2id))}"
-        )
-    return np.array([known[str(label)] for label in labels], dtype=np.int64)
 
 
 def classification_scores(logits: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> ClassificationScores:

@@ -45,11 +45,6 @@ def spearman(scores: np.ndarray, truth: Sequence[float] | np.ndarray) -> float:
     return float(stats.spearmanr(scores, truth).statistic)
 
 
-def similarity_spearman(first: np.ndarray, second: np.ndarray, truth: Sequence[float]) -> float:
-    """Spearman between cosines of pairs ((N, D), (N, D)) and people's judgements (N,): the STS benchmark's measure."""
-    return spearman(cosines(first, second), truth)
-
-
 def agreement(first: np.ndarray, second: np.ndarray) -> Agreement:
     """How near two encoders' embeddings (N, D) of the same texts are."""
     values = cosines(first, second)

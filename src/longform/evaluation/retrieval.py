@@ -1,7 +1,7 @@
-"""Retrieval by brute force: how well each document answers each query, several rankings made one, and nDCG and recall.
+"""Retrieval by brute force: how well each document answers each query, and nDCG and recall.
 
 What ranks documents is a function from a slice of the queries to scores (q, N), larger for better documents and -inf
-for those that are not found at all: cosines of vectors, BM25, or several fused.
+for those that are not found at all: cosines of vectors, or another search.
 
 Axes: N documents, Q queries, D embedding size.
 """
@@ -15,7 +15,6 @@ from longform.errors import ConfigurationError, DataError, require
 
 QUERIES_AT_A_TIME = 512
 RECALLED_AT = (1, 10, 100)
-FUSION = 60  # of reciprocal ranks (Cormack, Clarke and Buettcher 2009): what the first rank is worth beside later ones
 
 Ranker = Callable[[slice], np.ndarray]
 
@@ -41,24 +40,8 @@ def cosine_ranker(queries: np.ndarray, documents: np.ndarray, starts: np.ndarray
     return lambda some: np.maximum.reduceat(_unit(queries[some]) @ unit, starts, axis=1)
 
 
-def fused_ranker(*rankers: Ranker) -> Ranker:
-    """Reciprocal rank fusion: the sum over ``rankers`` of 1 / (60 + rank); not found by one is worth nothing there."""
-
-    def scores(some: slice) -> np.ndarray:
-        return np.sum([_reciprocal_ranks(ranker(some)) for ranker in rankers], axis=0)
-
-    return scores
-
-
-def _reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
-    """1 / (60 + rank), ranks from 1, of the columns of ``scores`` (q, N) in each row; 0 for -inf."""
-    ranks = np.empty(scores.shape)
-    np.put_along_axis(ranks, _order(scores), np.arange(1.0, scores.shape[1] + 1)[None], axis=1)
-    return np.where(np.isneginf(scores), 0.0, 1 / (FUSION + ranks))
-
-
-def _order(scores: np.ndarray) -> np.ndarray:
-    """(q, N): the documents of each query, best first; of equal scores in their own order."""
+def best_first(scores: np.ndarray) -> np.ndarray:
+    """Documents of each query by falling ``scores`` (q, N) -> (q, N); equal scores keep their order."""
     return np.argsort(-scores, axis=1, kind="stable")
 
 
@@ -122,7 +105,7 @@ def _run(ranker: Ranker, queries: int, deepest: int) -> dict[str, dict[str, floa
     run = {}
     for first in range(0, queries, QUERIES_AT_A_TIME):
         scores = ranker(slice(first, min(queries, first + QUERIES_AT_A_TIME)))
-        for place, rows in enumerate(_order(scores)[:, :deepest], start=first):
+        for place, rows in enumerate(best_first(scores)[:, :deepest], start=first):
             found = rows[~np.isneginf(scores[place - first, rows])]
             run[str(place)] = {str(row): float(deepest - rank) for rank, row in enumerate(found)}
     return run

@@ -20,7 +20,7 @@ METHODS = {
     "prompts": "folder.prompts",
     "decision_function": "logits(texts)",
     "predict_log_proba": "numpy.log(predict_proba(texts))",
-    "score": 'longform.evaluate("classification", ...), or sklearn.metrics on the "label" of each prediction',
+    "score": 'sklearn.metrics on the "label" of each prediction, or the command longform evaluate classification',
     "id2label": "labels",
     "num_labels": "features",
     "eval": "it is in evaluation mode",

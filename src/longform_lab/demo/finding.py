@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from longform.data.bundled import speeches
 from longform.data.storage import atomic_folder, copy_anew
 from longform.data.text import Document
-from longform.evaluation.comparison import Contender, RunSettings, contenders
-from longform.evaluation.retrieval_comparison import compare_retrieval
 from longform.inference.weights import local_source
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
@@ -22,6 +20,8 @@ from longform.training.alignment.sources import made_pair
 from longform_lab.demo.finding_report import gain, learned_gain, report_finding, shown_learned, shown_scores
 from longform_lab.demo.learning import STACKS
 from longform_lab.demo.pipeline import HEADINGS, Pipeline
+from longform_lab.evaluation.comparison import Contender, RunSettings, contenders
+from longform_lab.evaluation.retrieval_comparison import compare_retrieval
 
 LONGFORM, ORIGINAL = "minilm-16k", "bundled"
 DEPTH = 10  # of nDCG

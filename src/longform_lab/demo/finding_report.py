@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.evaluation.comparison import difference_of
 from longform.runs.page import Table
 from longform_lab.demo.learning import LAYER_SLOTS, LAYER_WIDTH, STACKS
 from longform_lab.demo.pipeline import WORK
+from longform_lab.evaluation.comparison import difference_of
 from longform_lab.pictures import finish, picture
 from longform_lab.report import Report, Section, listed, write_report
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 import longform
-from longform.evaluation.comparison import bootstrap
 from longform_lab.demo.pipeline import HEADINGS, Pipeline
+from longform_lab.evaluation.comparison import bootstrap
 
 PIXELS, DIGITS, TRAINED = 64, 10, 1300  # of the 1,797 images, the first are trained on
 WIDTH, HEADS, LAYERS, RATE, BATCH = 64, 4, 2, 4e-3, 32

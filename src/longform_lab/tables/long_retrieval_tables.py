@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from longform.evaluation.comparison import bootstrap
+from longform_lab.evaluation.comparison import bootstrap
 from longform_lab.tables.table_kinds import Cells, Rows, Table
 
 CHUNKS, BM25 = "original, chunks averaged", "BM25"

@@ -11,7 +11,12 @@ from longform.choices import RETRIEVAL_SCORES
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError, require
-from longform.evaluation.comparison import (
+from longform.evaluation.retrieval import Ranker, RetrievalScores, best_first, cosine_ranker, ranking_scores
+from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
+from longform.inference.chunks import beginning, encode_chunks
+from longform.inference.encoders import Encoder
+from longform.inference.strategies import Collected
+from longform_lab.evaluation.comparison import (
     Contender,
     RunSettings,
     bootstrap,
@@ -20,11 +25,6 @@ from longform.evaluation.comparison import (
     seen,
     side_by_side,
 )
-from longform.evaluation.retrieval import Ranker, RetrievalScores, cosine_ranker, fused_ranker, ranking_scores
-from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
-from longform.inference.chunks import beginning, encode_chunks
-from longform.inference.encoders import Encoder
-from longform.inference.strategies import Collected
 
 BM25 = Contender("BM25", "bm25s", "whole")
 
@@ -144,6 +144,25 @@ def _chunked(
     shorter = sum(len(text) < len(each.text) for text, each in zip(texts, corpus, strict=True))
     tokens = sum(map(len, content_ids(encoder.tokenizer, texts)))
     return Collected(np.concatenate(vectors), tokens, shorter), np.cumsum([0, *map(len, vectors)])[:-1]
+
+
+FUSION = 60  # of reciprocal ranks (Cormack, Clarke and Buettcher 2009): what the first rank is worth beside later ones
+
+
+def fused_ranker(*rankers: Ranker) -> Ranker:
+    """Reciprocal rank fusion: the sum over ``rankers`` of 1 / (60 + rank); not found by one is worth nothing there."""
+
+    def scores(some: slice) -> np.ndarray:
+        return np.sum([_reciprocal_ranks(ranker(some)) for ranker in rankers], axis=0)
+
+    return scores
+
+
+def _reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
+    """1 / (60 + rank), ranks from 1, of the columns of ``scores`` (q, N) in each row; 0 for -inf."""
+    ranks = np.empty(scores.shape)
+    np.put_along_axis(ranks, best_first(scores), np.arange(1.0, scores.shape[1] + 1)[None], axis=1)
+    return np.where(np.isneginf(scores), 0.0, 1 / (FUSION + ranks))
 
 
 STOP_WORDS = "en"

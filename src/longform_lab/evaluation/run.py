@@ -1,6 +1,6 @@
 """The scores of one task as one call: a Longform on whole texts, its original on cut texts and in chunks.
 
-The function behind ``longform evaluate``; what is measured, and how, is in ``longform.evaluation.comparison``.
+The function behind ``longform evaluate``; what is measured, and how, is in ``longform_lab.evaluation.comparison``.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
-from longform.evaluation import comparison, retrieval_comparison
-from longform.evaluation.comparison import Interval
 from longform.inference.settings import DEFAULT_BATCH_TOKENS
 from longform.runs.summary import table
+from longform_lab.evaluation import comparison, retrieval_comparison
+from longform_lab.evaluation.comparison import Interval
 
 MEASURES: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "classification": comparison.compare_classification,
@@ -74,7 +74,7 @@ def evaluate(
     ``documents``, of retrieval: the same, as columns (ids, texts). ``max_length``,
     ``original_length``: tokens of the Longform and of the original, None for all that they have positions for, of a
     classifier what it was fine-tuned on; each record says what it ``reads``. ``overlap``: tokens that neighbouring
-    chunks share. ``options``: those of the task's function in ``longform.evaluation.comparison``,
+    chunks share. ``options``: those of the task's function in ``longform_lab.evaluation.comparison``,
     ``retrieval_comparison``, such as ``text_field``, ``label_field``, ``bm25``.
 
     Raises ConfigurationError for another task, and without a model or documents; DataError for the data.
@@ -117,6 +117,6 @@ def _intervals(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _beside(record: dict[str, Any]) -> tuple[str, str]:
-    """How much better a row is than the one that it is compared with, and which that is; nothing of the first row."""
+    """Difference from the row that it is compared with, and that row's name; empty for the first row."""
     other = record["compared_with"]
     return ("", "") if other == record["name"] else (Interval(*record["difference"]).signed, other)

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from longform.errors import ConfigurationError, DataError
-from longform.evaluation.comparison import (
+from longform_lab.evaluation.comparison import (
     RunSettings,
     compare_classification,
     compare_similarity,
     contenders,
+    label_ids,
 )
-from longform.evaluation.retrieval_comparison import compare_retrieval
+from longform_lab.evaluation.retrieval_comparison import compare_retrieval
 
 SETTINGS = RunSettings(progress=False, batch_tokens=200)
 FIELDS = ["one", "two", "score"]
@@ -126,3 +127,22 @@ def test_an_id_is_one_documents(models: list[Any], tmp_path: Path) -> None:
     documents.write_text('{"id": "x", "text": "a text"}\n{"id": "y", "text": "b"}\n{"id": "x", "text": "another"}\n')
     with pytest.raises(DataError, match='the id "x" occurs twice'):
         compare_retrieval(models, str(queries), str(documents), SETTINGS, **RETRIEVAL)
+
+
+def test_labels_become_ids() -> None:
+    known = {"bad": 0, "good": 1}
+    assert label_ids(["good", "bad"], known).tolist() == [1, 0]
+    assert label_ids([1, 0], known).tolist() == [1, 0]
+    with pytest.raises(DataError, match=r"no label 'odd' \(unseen in training\); it has: bad, good"):
+        label_ids(["good", "odd"], known)
+    with pytest.raises(DataError, match="no label '2'"):
+        label_ids([2], known)
+    with pytest.raises(DataError, match=r"mixed types \(int, str\)"):
+        label_ids(["good", 1], known)
+
+
+def test_a_number_is_a_name_where_names_are_numbers() -> None:
+    stars = {str(count): place for place, count in enumerate(range(1, 6))}
+    assert label_ids([1, 5], stars).tolist() == [0, 4]
+    with pytest.raises(DataError, match="no label '0'"):
+        label_ids([0, 1, 5], stars)

@@ -1,10 +1,10 @@
 """Models side by side on one data set: a Longform, its original cut where it ends, and that averaged over chunks.
 
-Retrieval is in ``longform.evaluation.retrieval_comparison``.
+Retrieval is in ``longform_lab.evaluation.retrieval_comparison``.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ from longform.data.labels import lists_of_names, plain_labels
 from longform.data.records import Record, field, records_of, string_field
 from longform.data.text import read_documents
 from longform.errors import ConfigurationError, DataError
-from longform.evaluation.classification import classification_scores, label_ids, multi_label_scores, regression_scores
-from longform.evaluation.embeddings import similarity_spearman
+from longform.evaluation.classification import classification_scores, multi_label_scores, regression_scores
+from longform.evaluation.embeddings import cosines, spearman
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier, FineTuning, of_source
 from longform.inference.encoders import Encoder
 from longform.inference.loading import position_limit, token_limit
@@ -78,7 +78,7 @@ def compare_similarity(
         encoder = encoder_of(model, settings)
         result = encoder.collect([*first, *second], **run_options(model, settings))
         one, other = result.values[: len(rows)], result.values[len(rows) :]
-        return {"spearman": 100 * similarity_spearman(one, other, truth), **seen(model, encoder, result)}
+        return {"spearman": 100 * spearman(cosines(one, other), truth), **seen(model, encoder, result)}
 
     return side_by_side(models, "sts", len(rows), measure)
 
@@ -171,6 +171,23 @@ def _label_scores(classifier: Classifier, logits: np.ndarray, labels: Sequence[A
     if classifier.problem_type == MULTI_LABEL:
         return asdict(multi_label_scores(logits, _indicators(labels, classifier.label2id)))
     return asdict(classification_scores(logits, label_ids(labels, classifier.label2id), classifier.labels))
+
+
+def label_ids(labels: Sequence[Any], label2id: Mapping[str, int]) -> np.ndarray:
+    """Names, or ids from 0, as long (N,). Raises DataError for mixed types and for labels the model does not know."""
+    kinds = sorted({type(label).__name__ for label in labels})
+    if len(kinds) > 1:
+        examples = {type(label).__name__: label for label in labels}
+        raise DataError(f"labels of mixed types ({', '.join(kinds)}), such as {examples}: use names or integers only")
+    numbered = any(name.removeprefix("-").isdecimal() for name in label2id)  # then a number is a name, not a place
+    known = {**({} if numbered else {str(place): place for place in label2id.values()}), **label2id}
+    unseen = sorted({str(label) for label in labels} - known.keys())
+    if unseen:
+        raise DataError(
+            f"the model has no label {', '.join(map(repr, unseen[:5]))} (unseen in training); it has: "
+            f"{', '.join(sorted(label2id))}"
+        )
+    return np.array([known[str(label)] for label in labels], dtype=np.int64)
 
 
 def _indicators(labels: Sequence[Any], label2id: dict[str, int]) -> np.ndarray:

@@ -17,6 +17,8 @@ from longform.cli.arguments import (
 from longform.errors import ConfigurationError
 from longform.inference.settings import InferenceSettings
 
+SUMMARY = "score models on labels, similarity or retrieval"
+
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
 LABELLED = ("text_field", "label_field", "pair_field")
 REMEMBERED = "null: as in the model's fine-tuning"
@@ -48,8 +50,8 @@ def run(settings: Any) -> None:
     check_device(task.device)
     check_least(task, max_length=1, original_length=1, overlap=0, batch_tokens=1)
     from longform.data.storage import atomic_write
-    from longform.evaluation.run import evaluate
     from longform.runs.output import check_output
+    from longform_lab.evaluation.run import evaluate
 
     names = {"sts": ("fields",), "retrieval": ("documents", *RETRIEVAL), "classification": LABELLED}
     data = task.queries if settings.task == "retrieval" else task.data

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import longform
 from longform.errors import DataError
-from longform.evaluation.comparison import bootstrap
-from longform.evaluation.retrieval import QUERIES_AT_A_TIME, fused_ranker, ranking_scores
-from longform.evaluation.retrieval_comparison import bm25_ranker
+from longform.evaluation.retrieval import QUERIES_AT_A_TIME, ranking_scores
+from longform_lab.evaluation.comparison import bootstrap
+from longform_lab.evaluation.retrieval_comparison import bm25_ranker, fused_ranker
+from longform_lab.evaluation.run import evaluate
 
 DOCUMENTS = ["the far bridge is far", "a near bridge over the long river", "good", "bad river"]
 EVERY = slice(None)
@@ -69,7 +69,7 @@ def test_bm25_and_fused_rows_stand_beside_the_dense_ones(longform_folder: Path, 
     rows = [{"id": str(place), "text": text} for place, text in enumerate(DOCUMENTS)]
     queries = [{"query": "the river", "relevant": "1"}, {"query": "zebra good", "relevant": "2"}]
     options: dict[str, Any] = {"longform": longform_folder, "original": bert_folder, "progress": False}
-    found = longform.evaluate("retrieval", queries, documents=rows, bm25=True, depth=3, **options)
+    found = evaluate("retrieval", queries, documents=rows, bm25=True, depth=3, **options)
     dense = ["longform", "original, cut", "original, chunks averaged"]
     assert [record["name"] for record in found.records] == [*dense, "BM25", *(f"{name} + BM25" for name in dense)]
     assert [record["compared_with"] for record in found.records] == [dense[0]] * 4 + ["BM25"] * 3

@@ -11,6 +11,7 @@ import longform
 from longform.inference.loading import load_limited
 from longform_lab.demo.finding_report import WORK, gain, report_finding
 from longform_lab.demo.learning import STACKS
+from longform_lab.evaluation.run import evaluate
 from longform_lab.tables.long_retrieval_tables import beside_each_other
 
 TEXT = "the near text is far and good " * 20  # 140 tokens
@@ -35,9 +36,9 @@ def folders(tiny_tokenizer: Any, tmp_path: Path) -> dict[str, Path]:
 
 def measured(task: str, folders: dict[str, Path], **options: Any) -> dict[str, str]:
     if task == "sts":
-        found = longform.evaluate("sts", PAIRS, **folders, **OPTIONS, **options)
+        found = evaluate("sts", PAIRS, **folders, **OPTIONS, **options)
     else:
-        found = longform.evaluate(task, QUERIES, documents=ROWS, **folders, **(OPTIONS | options))
+        found = evaluate(task, QUERIES, documents=ROWS, **folders, **(OPTIONS | options))
     assert all(word in found.report for record in found.records for word in record["reads"].split())
     return {record["name"]: record["reads"] for record in found.records}
 
@@ -56,7 +57,7 @@ def test_a_folder_that_asks_for_less_is_no_handicap(task: str, folders: dict[str
 
 def test_what_is_said_is_what_is_read(folders: dict[str, Path]) -> None:
     def cut(**options: Any) -> dict[str, Any]:
-        return longform.evaluate("retrieval", QUERIES, documents=ROWS, **folders, **OPTIONS, **options).records[1]
+        return evaluate("retrieval", QUERIES, documents=ROWS, **folders, **OPTIONS, **options).records[1]
 
     assert (cut()["tokens"], cut(original_length=9)["tokens"]) == (3 * 32, 3 * 9)
 
@@ -73,7 +74,7 @@ def test_a_classifier_reads_what_it_was_fine_tuned_on(longform_folder: Path, tmp
     data = [{"text": TEXT, "label": label} for label in ("good", "bad") * 6]
     settings = longform.FinetuningSettings(max_steps=1, max_length=12, validation_fraction=0.25, dtype="float32")
     longform.finetune(longform_folder, data, settings, output=tmp_path / "tuned", progress=False)
-    (found,) = longform.evaluate("classification", data, longform=tmp_path / "tuned", **OPTIONS).records
+    (found,) = evaluate("classification", data, longform=tmp_path / "tuned", **OPTIONS).records
     assert (found["reads"], found["tokens"]) == ("first 12 tokens (it takes 64)", 12 * 12)
 
 
@@ -86,7 +87,7 @@ def test_positions_that_begin_with_the_padding_s_rows_are_not_counted(tiny_token
 
 def test_better_by_has_one_sign_everywhere(folders: dict[str, Path], tmp_path: Path) -> None:
     """Of a row it is what the row has more than the one that is named beside it."""
-    found = longform.evaluate("retrieval", QUERIES, documents=ROWS, bm25=True, **folders, **OPTIONS)
+    found = evaluate("retrieval", QUERIES, documents=ROWS, bm25=True, **folders, **OPTIONS)
     for row, value in zip(found.records, (10.0, 50.0, 60.0, 90.0), strict=False):
         row |= {"per_query": [value] * 3, "difference": (value - 10.0,) * 3}
     long, cut, chunks, words = found.records[:4]
