@@ -13,14 +13,14 @@ from tolerances import assert_close
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("format", ["onnx", "openvino"])
+@pytest.mark.parametrize("runtime", ["onnx", "openvino"])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_every_length_up_to_the_maximum(kind: str, format: str, tmp_path: Path) -> None:
+def test_every_length_up_to_the_maximum(kind: str, runtime: str, tmp_path: Path) -> None:
     made: Any = model(kind)
     inputs = ("input_ids", "attention_mask")
-    file = write(traced(made, inputs, "last_hidden_state"), tmp_path, format, output="last_hidden_state")
-    graph = open_graph(file, made.config)
+    file = write(traced(made, inputs, "last_hidden_state"), tmp_path, output="last_hidden_state")
+    graph = open_graph(file, made.config, runtime)
     for length in range(1, LONGEST + 1):
         for batch in (1, 3):
             given = text(batch, length)

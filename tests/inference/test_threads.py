@@ -97,7 +97,7 @@ def test_a_graph_of_openvino_gives_each_thread_its_own_result(bert_folder: Path,
     states = ops.unsqueeze(ops.sqrt(ops.convert(ids, "f32")), ops.constant(2))
     states.output(0).get_tensor().set_names({"last_hidden_state"})
     save_model(Model([states], [ids]), tmp_path / "model.xml", compress_to_fp16=False)
-    graph = open_graph(tmp_path / "model.xml", AutoConfig.from_pretrained(bert_folder))
+    graph = open_graph(tmp_path / "model.xml", AutoConfig.from_pretrained(bert_folder), "openvino")
 
     def work(thread: int) -> None:
         given = torch.full((thread + 1, 300), thread)

@@ -1,4 +1,4 @@
-"""``longform export FOLDER``: the graph of a Longform for ONNX Runtime, OpenVINO or torch.export."""
+"""``longform export FOLDER``: the graph of a Longform for ONNX Runtime and OpenVINO."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def parser() -> Any:
     made = command_parser(
         "export",
         "The encoder or classifier of a folder as one graph, float32, for every batch and length up to the "
-        "model's, where other programs look for it: onnx/model.onnx, openvino/openvino_model.xml, torch/model.pt2.",
+        "model's, where other programs look for it: onnx/model.onnx, which ONNX Runtime and OpenVINO read.",
     )
     made.add_argument("folder", type=str, help="folder of a Longform, a sentence-transformers folder or a classifier")
     made.add_argument("--format", **one_of(EXPORT_FORMATS), default="onnx", help="of the graph")
@@ -27,7 +27,7 @@ def parser() -> Any:
         nargs="?",
         const=True,
         default=False,
-        help="beside it a graph with weights of 8 bits (onnx, openvino)",
+        help="beside it a graph with weights of 8 bits",
     )
     made.add_argument(
         "--check",
@@ -37,7 +37,7 @@ def parser() -> Any:
         default=False,
         help="run the graph beside the model at the lengths where it would go wrong first",
     )
-    add_restart(made, "an earlier export of this format")
+    add_restart(made, "an earlier export")
     return made
 
 
@@ -63,8 +63,6 @@ def run(settings: Any) -> None:
 
 
 def _next(settings: Any, result: Any) -> str:
-    if settings.format == "torch":
-        return f"in Python: torch.export.load({result.file!r}).module()(input_ids=..., attention_mask=...)"
     does = "predict" if result.output == "logits" else "embed"
     folder, output = settings.output or settings.folder, "labels.jsonl" if does == "predict" else "vectors.jsonl"
-    return command(does, folder, "texts.jsonl", "--output", output, "--backend", settings.format)
+    return command(does, folder, "texts.jsonl", "--output", output, "--backend", "onnx")

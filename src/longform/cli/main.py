@@ -101,7 +101,7 @@ COMMANDS = {  # what each does
     "predict": "label documents with a fine-tuned model",
     "embed": "turn documents into vectors",
     "serve": "answer HTTP requests: vectors, labels and chunks",
-    "export": "write a Longform as a graph for ONNX Runtime, OpenVINO or torch.export",
+    "export": "write a Longform as a graph for ONNX Runtime and OpenVINO",
     "doctor": "what this machine has, which kernels serve on it, which extras are missing",
 }
 

@@ -1,12 +1,11 @@
-"""Graphs as files (ONNX, OpenVINO's, torch's own archive), how a model is traced, and weights in 8 bits."""
+"""Graphs as ONNX files: how a model is traced, written, and its weights rounded to 8 bits."""
 
 import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from torch.export import Dim, ExportedProgram, export
 from transformers import PreTrainedModel
 
 from longform import kernels
-from longform.errors import ConfigurationError, require
+from longform.errors import require
 from longform.inference.exported import FILES
 
 PLAIN = {  # kernels that are torch's operations and no more
@@ -60,27 +59,19 @@ def sample(inputs: tuple[str, ...], *, batch: int, length: int) -> dict[str, Ten
     return {name: torch.full((batch, length), fill.get(name, 0), dtype=torch.long) for name in inputs}
 
 
-TORCH_FILE = "torch/model.pt2"
 MOST_INSIDE = int(1.5 * 2**30)  # bytes of weights in an .onnx file, which protobuf allows 2 GB; more stand beside it
-Writer = Callable[[ExportedProgram, Path, str], None]
 
 
-def write(program: ExportedProgram, folder: Path, format: str, *, output: str) -> Path:
-    """Write the graph into ``folder`` under the name that others look for.
+def write(program: ExportedProgram, folder: Path, *, output: str) -> Path:
+    """Write the graph into ``folder`` under the name that others look for; returns the path.
 
-    ``format``: "onnx", "openvino" or "torch". Inputs keep their names in the graph, ``output`` names what comes out.
-    Returns the path of the file (of two: the graph's). Raises MissingDependencyError.
+    Inputs keep their names in the graph, ``output`` names what comes out. Raises MissingDependencyError.
     """
-    path = folder / Path(TORCH_FILE if format == "torch" else FILES[format]).name
-    with _quiet():
-        WRITERS[format](program, path, output)
-    return path
-
-
-def _write_onnx(program: ExportedProgram, path: Path, output: str) -> None:
     require("onnx", extra="onnx")
     require("onnxscript", extra="onnx")
-    made = torch.onnx.export(program, dynamo=True, output_names=[output], verbose=False, external_data=False)
+    path = folder / Path(FILES["onnx"]).name
+    with _quiet():
+        made = torch.onnx.export(program, dynamo=True, output_names=[output], verbose=False, external_data=False)
     assert made is not None
     for node in made.model.graph.all_nodes():
         node.metadata_props.clear()  # lines of our source, with their paths on this machine
@@ -88,47 +79,26 @@ def _write_onnx(program: ExportedProgram, path: Path, output: str) -> None:
     size = sum(weight.const_value.nbytes for weight in weights if weight.const_value is not None)
     beside = f"{path.name}_data" if size > MOST_INSIDE else None  # optimum's name for it
     require("onnx_ir", extra="onnx").save(made.model, path, external_data=beside)
+    return path
 
 
-def _write_openvino(program: ExportedProgram, path: Path, output: str) -> None:
-    openvino = require("openvino", extra="openvino")
-    model = openvino.convert_model(program)
-    model.outputs[0].get_tensor().set_names({output})
-    openvino.save_model(model, path, compress_to_fp16=False)
+def write_int8(path: Path) -> Path:
+    """The graph of the float32 file ``path`` with weights of 8 bits, by ONNX Runtime's quantizer, beside it.
 
-
-def _write_torch(program: ExportedProgram, path: Path, output: str) -> None:
-    torch.export.save(program, path)
-
-
-WRITERS: dict[str, Writer] = {"onnx": _write_onnx, "openvino": _write_openvino, "torch": _write_torch}
-
-
-def write_int8(path: Path, format: str) -> Path:
-    """The graph of the float32 file ``path`` with weights of 8 bits, beside it; returns its path.
-
-    ONNX Runtime multiplies in 8 bits what it rounds at each call; OpenVINO's are opened before they are multiplied.
-    Raises ConfigurationError for another format, MissingDependencyError.
+    Returns its path. Raises MissingDependencyError.
     """
-    if format not in INT8_WRITERS:
-        raise ConfigurationError(f'int8 is for {" and ".join(INT8_WRITERS)}, not for the format "{format}"')
-    made = path.with_name(Path(FILES[f"{format}-int8"]).name)
-    with _quiet():
-        INT8_WRITERS[format](path, made)
-    return made
-
-
-def _write_onnx_int8(path: Path, made: Path) -> None:
     quantization = require("onnxruntime.quantization", extra="onnx")
-    large = path.with_name(f"{path.name}_data").exists()
-    quantization.quantize_dynamic(
-        path,
-        made,
-        per_channel=True,
-        use_external_data_format=large,
-        nodes_to_exclude=_narrowing_products(path),
-        weight_type=quantization.QuantType.QUInt8,  # sums of signed weights overflow on CPUs without VNNI
-    )
+    made = path.with_name(Path(FILES["onnx-int8"]).name)
+    with _quiet():
+        quantization.quantize_dynamic(
+            path,
+            made,
+            per_channel=True,
+            use_external_data_format=path.with_name(f"{path.name}_data").exists(),
+            nodes_to_exclude=_narrowing_products(path),
+            weight_type=quantization.QuantType.QUInt8,  # sums of signed weights overflow on CPUs without VNNI
+        )
+    return made
 
 
 def _narrowing_products(path: Path) -> list[str]:
@@ -140,15 +110,6 @@ def _narrowing_products(path: Path) -> list[str]:
     graph = require("onnx", extra="onnx").load(path, load_external_data=False).graph
     narrowing = {each.name for each in graph.initializer if len(each.dims) == 2 and each.dims[0] > each.dims[1]}
     return [node.name for node in graph.node if node.op_type == "MatMul" and node.input[1] in narrowing]
-
-
-def _write_openvino_int8(path: Path, made: Path) -> None:
-    openvino, nncf = require("openvino", extra="openvino"), require("nncf", extra="openvino")
-    compressed = nncf.compress_weights(openvino.Core().read_model(path), mode=nncf.CompressWeightsMode.INT8_ASYM)
-    openvino.save_model(compressed, made, compress_to_fp16=False)
-
-
-INT8_WRITERS: dict[str, Callable[[Path, Path], None]] = {"onnx": _write_onnx_int8, "openvino": _write_openvino_int8}
 
 
 @contextlib.contextmanager
@@ -167,5 +128,5 @@ def _quiet() -> Generator[None]:
 
 def size_of(path: Path) -> int:
     """Bytes of a graph's file and of the weights beside it."""
-    beside: Any = (path.with_name(f"{path.name}_data"), path.with_suffix(".bin"))
-    return sum(file.stat().st_size for file in (path, *beside) if file.is_file())
+    beside = path.with_name(f"{path.name}_data")
+    return sum(file.stat().st_size for file in (path, beside) if file.is_file())

@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from longform.choices import EXPORT_FORMATS
 from longform.data.storage import atomic_folder, copy_anew
 from longform.errors import CheckpointError, ConfigurationError
-from longform.export.formats import TORCH_FILE, size_of, traced, write, write_int8
+from longform.export.formats import size_of, traced, write, write_int8
 from longform.inference.exported import FILES, HIDDEN, LOGITS, ExportedModel, open_graph
 from longform.inference.sentence_modules import encoder_folder
 from longform.inference.weights import load_tokenizer, load_whole, local_source, read_config
@@ -91,7 +91,6 @@ def as_table(rows: list[Checked]) -> list[dict[str, Any]]:
     ]
 
 
-GRAPHS = {**FILES, "torch": TORCH_FILE}
 CLASSIFIER, ENCODERS = "LinformerForSequenceClassification", ("LinformerModel", "LinformerForMaskedLM")
 
 
@@ -121,22 +120,23 @@ def export_model(
 ) -> ExportResult:
     """Write the graph of a Longform's ``folder`` into it, or into a copy of the whole folder, ``output``.
 
-    ``format``: "onnx" (onnx/model.onnx), "openvino" (openvino/openvino_model.xml), "torch" (torch/model.pt2); float32.
-    Inputs are ``input_ids``, ``attention_mask`` and, where tokenizer and model have them, ``token_type_ids``, int64
+    The graph is onnx/model.onnx, in float32, which ONNX Runtime and OpenVINO read; there is no other ``format``. Inputs
+    are ``input_ids``, ``attention_mask`` and, where tokenizer and model have them, ``token_type_ids``, int64
     (B, n), any batch and length; a classifier gives ``logits``, another folder ``last_hidden_state``. ``int8``: a graph
     with weights of 8 bits beside it. ``check``: the graph is run beside the model first (``check_graph``).
-    ``restart``: an earlier export of this format is replaced.
+    ``restart``: an earlier export is replaced.
 
     Raises CheckpointError, ConfigurationError for what cannot be exported or is there already, MissingDependencyError.
     """
-    _check_choice(format, int8=int8, check=check)
+    if format not in EXPORT_FORMATS:
+        raise ConfigurationError(f'format is "{format}": a graph is written as onnx, which OpenVINO reads too')
     started, source = time.perf_counter(), Path(local_source(folder)).expanduser()
     config = _longform_config(source)
-    with _graph_folder(source, output, format, restart=restart) as (unfinished, shown):
+    with _graph_folder(source, output, restart=restart) as (unfinished, shown):
         model, inputs, name = _opened(encoder_folder(source), config)
-        file = write(traced(model, inputs, name), unfinished, format, output=name)
+        file = write(traced(model, inputs, name), unfinished, output=name)
         checked = check_graph(model, open_graph(file, config)) if check else []
-        small = write_int8(file, format) if int8 else None
+        small = write_int8(file) if int8 else None
         sizes = [size_of(path) / 2**20 for path in (file, small) if path is not None]
     return ExportResult(
         str(shown / file.name),
@@ -149,14 +149,6 @@ def export_model(
         time.perf_counter() - started,
         checked,
     )
-
-
-def _check_choice(format: str, *, int8: bool, check: bool) -> None:
-    if format not in EXPORT_FORMATS:
-        raise ConfigurationError(f'format is "{format}"; it is one of {", ".join(EXPORT_FORMATS)}')
-    if format == "torch" and (int8 or check):
-        asked = "int8" if int8 else "check"
-        raise ConfigurationError(f'{asked} is for the formats onnx and openvino, not "torch": leave it out')
 
 
 def _longform_config(source: Path) -> LinformerConfig:
@@ -185,17 +177,15 @@ def _opened(source: Path, config: LinformerConfig) -> tuple[Any, tuple[str, ...]
 
 
 @contextmanager
-def _graph_folder(
-    source: Path, output: str | Path | None, format: str, *, restart: bool
-) -> Generator[tuple[Path, Path]]:
+def _graph_folder(source: Path, output: str | Path | None, *, restart: bool) -> Generator[tuple[Path, Path]]:
     """Where the graph is written, and where it stands in the end, which it does whole or not at all.
 
     Raises ConfigurationError where something is that is not to be replaced.
     """
-    inside = (encoder_folder(source) / GRAPHS[format]).parent
+    inside = (encoder_folder(source) / FILES["onnx"]).parent
     if output is None:
         with sole_output(inside, folder=True) as place:
-            _check_replaceable(place, format, restart=restart)
+            _check_replaceable(place, restart=restart)
             with atomic_folder(place) as unfinished:
                 yield unfinished, inside
         return
@@ -210,10 +200,9 @@ def _graph_folder(
             yield graphs, Path(output) / inside.relative_to(source)
 
 
-def _check_replaceable(place: Path, format: str, *, restart: bool) -> None:
+def _check_replaceable(place: Path, *, restart: bool) -> None:
     """Raise ConfigurationError where ``place`` holds anything, unless that is an export and ``restart``."""
-    names = {Path(file).name for name, file in GRAPHS.items() if name.startswith(format)}
-    ours = {end for name in names for end in (name, f"{name}_data", f"{Path(name).stem}.bin")}
+    ours = {end for file in FILES.values() for end in (Path(file).name, f"{Path(file).name}_data")}
     if there := entries(place):
         if not restart:
             raise ConfigurationError(

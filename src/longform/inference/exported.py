@@ -17,14 +17,13 @@ from transformers import AutoModelForSequenceClassification
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import cached_file
 
+from longform.choices import BACKENDS
 from longform.errors import CheckpointError, ConfigurationError, require
 from longform.inference.weights import load_tokenizer, read_config
 
-FILES = {  # of each backend, inside the folder
+FILES = {  # of each backend of ONNX Runtime, inside the folder; "openvino" and "openvino-int8" read the same
     "onnx": "onnx/model.onnx",
     "onnx-int8": "onnx/model_quantized.onnx",
-    "openvino": "openvino/openvino_model.xml",
-    "openvino-int8": "openvino/openvino_model_qint8_quantized.xml",
 }
 HIDDEN, LOGITS = "last_hidden_state", "logits"  # names of outputs
 OUTPUTS: dict[str, type] = {HIDDEN: BaseModelOutput, LOGITS: SequenceClassifierOutput}
@@ -66,17 +65,17 @@ def load_exported(
     CheckpointError where there is no such export or it gives something else, MissingDependencyError.
     """
     _check_options(backend, dtype=dtype, device=device, compile=compile)
-    path = cached_file(str(source), FILES[backend], _raise_exceptions_for_missing_entries=False)
+    runtime, _, quantized = backend.partition("-")
+    file = FILES[backend.replace("openvino", "onnx")]
+    path = cached_file(str(source), file, _raise_exceptions_for_missing_entries=False)
     if path is None:
-        kind, _, quantized = backend.partition("-")
         raise CheckpointError(
-            f'"{source}" has no {FILES[backend]}: make it with longform export {source} --format {kind}'
-            f"{' --int8' if quantized else ''}"
+            f'"{source}" has no {file}: make it with longform export {source}{" --int8" if quantized else ""}'
         )
     config = read_config(source, f'"{source}"')
     tokenizer = load_tokenizer(source, config)
     config.name_or_path = str(source)
-    model = open_graph(path, config)
+    model = open_graph(path, config, runtime)
     wanted = LOGITS if auto_class is AutoModelForSequenceClassification else HIDDEN
     if model.output != wanted:
         raise CheckpointError(
@@ -86,16 +85,13 @@ def load_exported(
     return model, tokenizer
 
 
-def open_graph(path: str | Path, config: Any, *, precision: str | None = "f32") -> ExportedModel:
-    """The graph of an ``.onnx`` or ``.xml`` file. Raises CheckpointError where it cannot be read.
-
-    ``precision``: of OpenVINO's products; None: as it chooses, bfloat16 where the CPU multiplies it.
-    """
+def open_graph(path: str | Path, config: Any, runtime: str = "onnx") -> ExportedModel:
+    """The graph of a file, run by ONNX Runtime ("onnx") or "openvino"; raises CheckpointError where it is damaged."""
     threads = torch.get_num_threads()
-    if Path(path).suffix == ".onnx":
+    if runtime == "onnx":
         infer, inputs, outputs = _open_onnx(str(path), threads)
     else:
-        infer, inputs, outputs = _open_openvino(str(path), threads, precision)
+        infer, inputs, outputs = _open_openvino(str(path), threads)
     known = [name for name in outputs if name in OUTPUTS]
     if not known:
         raise CheckpointError(f'"{path}" gives {", ".join(outputs)}, and neither {" nor ".join(OUTPUTS)}: export again')
@@ -120,11 +116,13 @@ def _open_onnx(path: str, threads: int) -> tuple[Infer, tuple[str, ...], tuple[s
     return infer, names[0], names[1]
 
 
-def _open_openvino(path: str, threads: int, precision: str | None) -> tuple[Infer, tuple[str, ...], tuple[str, ...]]:
+def _open_openvino(path: str, threads: int) -> tuple[Infer, tuple[str, ...], tuple[str, ...]]:
     openvino = require("openvino", extra="openvino")
-    hints: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    if precision is not None:
-        hints["INFERENCE_PRECISION_HINT"] = precision
+    hints: dict[str, Any] = {
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",  # else products are in bfloat16 where the CPU multiplies it
+    }
     try:
         compiled = openvino.Core().compile_model(path, "CPU", hints)
     except RuntimeError as error:
@@ -147,8 +145,8 @@ def _unreadable(path: str, error: Exception) -> CheckpointError:
 
 
 def _check_options(backend: str, *, dtype: str, device: str, compile: bool) -> None:
-    if backend not in FILES:
-        raise ConfigurationError(f'backend is "{backend}"; it is torch or one of {", ".join(FILES)}')
+    if backend not in BACKENDS:
+        raise ConfigurationError(f'backend is "{backend}"; it is one of {", ".join(BACKENDS)}')
     wrong = {"dtype": dtype not in ("float32", "auto"), "device": device not in ("cpu", "auto"), "compile": compile}
     given = {"dtype": dtype, "device": device, "compile": compile}
     if bad := [f"{name}={given[name]}" for name, is_bad in wrong.items() if is_bad]:
