@@ -142,9 +142,10 @@ def test_a_body_that_comes_too_slowly(engine: Engine) -> None:
 
     async def work(client: Any, service: Any) -> None:
         refused = await client.post("/embed", content=slow(), headers=JSON)
-        assert (refused.status_code, refused.json()["error"]) == (408, "the body was not there in 0.2 seconds")
+        assert (refused.status_code, refused.json()["error"]) == (504, "not answered in 0.2 seconds")
+        assert service.requests.taken == service.bytes.taken == 0
 
-    run(work, engine, receive_seconds=0.2)
+    run(work, engine, request_seconds=0.2)
 
 
 def test_after_the_stop_what_was_accepted_is_answered(engine: Engine) -> None:

@@ -1,6 +1,5 @@
 """The server as a process: signals, ports, slow clients, pipelined requests, folders that cannot be served."""
 
-import contextlib
 import json
 import os
 import re
@@ -85,25 +84,21 @@ def everything(connection: socket.socket) -> bytes:
 
 @pytest.fixture(scope="module")
 def server(sentence_folder: Path) -> Iterator[Server]:
-    started = Server(sentence_folder, "--receive-seconds", "4")
+    started = Server(sentence_folder)
     yield started
     assert started.ends(signal.SIGINT) == 0
     assert set(started.said.splitlines()) <= {"WARNING:  Invalid HTTP request received."}
 
 
-def test_slow_clients_are_cut_off_and_others_are_not(server: Server) -> None:
-    with server.connection() as header, server.connection() as body, server.connection() as silent:
+def test_slow_clients_do_not_hold_up_others(server: Server) -> None:
+    with server.connection() as header, server.connection() as body, server.connection():
         header.sendall(HEAD[:40])
         body.sendall(HEAD + BODY[:5])
-        for _ in range(10):  # a byte now and then
-            time.sleep(0.5)
+        for _ in range(4):
             server.ask()
-            for slow in (header, body):
-                with contextlib.suppress(OSError):
-                    slow.sendall(b" ")
-        assert everything_or_reset(header) == b""
-        assert everything_or_reset(silent) == b""
-        assert body.recv(65536).startswith(b"HTTP/1.1 408 ")
+        for slow, rest in ((header, HEAD[40:] + BODY), (body, BODY[5:])):
+            slow.sendall(rest)
+            assert slow.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
 def everything_or_reset(connection: socket.socket) -> bytes:

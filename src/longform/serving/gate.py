@@ -1,4 +1,4 @@
-"""Gate before all routes: who may ask, how much and how slowly; requests that fail are answered all the same.
+"""Gate before all routes: keys, size limits, time limits; requests that fail are answered all the same.
 
 It is the outermost ASGI application: every status is counted here.
 """
@@ -130,13 +130,12 @@ class Gate:
 
 
 class _Exchange:
-    """One request and its answer: its body is counted, and both have to move on in time."""
+    """One request and its answer; the bytes of its body are counted."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, service: Service, held: Held) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self._service, self.held = service, held
         self._expected = self._arrived = 0
-        self._due: float | None = None  # when the body is to be there
         self._whole = False
         self.status = 0
 
@@ -153,24 +152,17 @@ class _Exchange:
             self._expected = length
 
     async def receive(self) -> Message:
-        """A part of the body; raises Refusal where there is more than is taken, and where it comes too slowly."""
+        """A part of the body; raises Refusal where there is more than is taken."""
         if self._whole:
             return await self._receive()
-        seconds = self._service.settings.receive_seconds
-        loop = asyncio.get_running_loop()
-        self._due = loop.time() + seconds if self._due is None else self._due
-        try:
-            async with asyncio.timeout_at(self._due):
-                message: Any = await self._receive()
-        except TimeoutError:
-            raise Refusal("slow", f"the body was not there in {seconds:g} seconds") from None
+        message: Any = await self._receive()
         self._arrived += len(message.get("body", b""))
         self._whole = not message.get("more_body", False)
         self.expect(self._arrived)
         return message
 
     async def send(self, message: Message) -> None:
-        """A part of the answer; TimeoutError where the client does not take it.
+        """A part of the answer.
 
         What is left of the body is taken in before the end: a client that sends it first would find the connection
         broken, and no answer.
@@ -180,8 +172,7 @@ class _Exchange:
         elif self._scope["method"] == "HEAD":
             message = {**message, "body": b""}
         ends = message["type"] == "http.response.body" and not message.get("more_body", False)
-        async with asyncio.timeout(self._service.settings.receive_seconds):
-            await self._send({**message, "more_body": True} if ends else message)
+        await self._send({**message, "more_body": True} if ends else message)
         if ends:
             await self._take_in()
             await self._send({"type": "http.response.body"})
@@ -190,8 +181,7 @@ class _Exchange:
         """The rest of the body, as long as it may take; a client that asks before it sends has its answer instead."""
         if not self._arrived and "expect" in Headers(scope=self._scope):
             return
-        now = asyncio.get_running_loop().time()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(self._due or now + self._service.settings.receive_seconds):
+            async with asyncio.timeout(self._service.settings.request_seconds):
                 while not self._whole:
                     self._whole = not (await self._receive()).get("more_body", False)

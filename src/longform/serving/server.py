@@ -1,4 +1,4 @@
-"""The server's process: its socket, uvicorn with a deadline for headers, a stop that answers what was accepted."""
+"""The server's process: its socket, uvicorn, a stop that answers what was accepted."""
 
 import asyncio
 import errno
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from longform.errors import ConfigurationError
 from longform.serving.app import create_app
@@ -63,7 +62,7 @@ def run_server(
     app = create_app(settings, lambda: Engine.load(folder, settings))
     config = uvicorn.Config(
         app,
-        http=_connection(settings.receive_seconds),
+        http="h11",
         log_level="warning",
         access_log=False,
         lifespan="on",
@@ -112,33 +111,3 @@ class _Server(uvicorn.Server):
         end = asyncio.get_running_loop().call_later(self.service.settings.grace_seconds, self.service.stop)
         await super().shutdown(sockets)
         end.cancel()
-
-
-def _connection(seconds: float) -> type[H11Protocol]:
-    """A connection that is closed where a header takes longer than ``seconds``, the first from its start on."""
-
-    class Connection(H11Protocol):
-        _due: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            self._watch()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._watch()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self._due is not None:
-                self._due.cancel()
-            super().connection_lost(exc)
-
-        def _watch(self) -> None:
-            asked = self.cycle is not None and not self.cycle.response_complete
-            if asked and self._due is not None:
-                self._due.cancel()
-                self._due = None
-            elif not asked and self._due is None:
-                self._due = self.loop.call_later(seconds, self.transport.abort)
-
-    return Connection

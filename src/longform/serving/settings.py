@@ -31,8 +31,7 @@ class ServingSettings:
         max_request_bytes: bytes of a request's body.
         max_waiting_tokens: tokens of all requests that are not answered yet; more are refused with 429.
         max_waiting_bytes: bytes of the bodies of all these requests; more are refused with 429.
-        request_seconds: in which a request is answered, or refused with 504.
-        receive_seconds: in which a request's header, then its body, arrive, and a part of an answer is taken.
+        request_seconds: in which a request has arrived and is answered, or is refused with 504.
         grace_seconds: after SIGTERM, in which what was accepted is answered.
         api_key: "Bearer KEY" that requests must bring; null: none, or the environment's LONGFORM_API_KEY.
         cors_origins: origins whose pages may use the server, as https://example.org; none: no other than its own.
@@ -56,7 +55,6 @@ class ServingSettings:
     max_waiting_tokens: int = 2**21
     max_waiting_bytes: int = 256 * MIB
     request_seconds: float = 300.0
-    receive_seconds: float = 30.0
     grace_seconds: float = 60.0
     api_key: str | None = None
     cors_origins: tuple[str, ...] = ()
@@ -76,7 +74,6 @@ class ServingSettings:
             "max_waiting_tokens",
             "max_waiting_bytes",
             "request_seconds",
-            "receive_seconds",
             "grace_seconds",
         )
         check_positive(self, "max_length", *positive)
