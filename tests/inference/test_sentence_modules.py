@@ -15,6 +15,7 @@ from tiny_models import make_sentence_transformer, save_bert, save_longform
 from transformers import AutoConfig
 
 from longform import convert
+from longform.conversion.sublinear_tf import SublinearTF
 from longform.errors import CheckpointError, ConfigurationError, ConversionError
 from longform.inference import sentence_modules
 from longform.inference.encoders import Encoder
@@ -69,14 +70,20 @@ def test_modules_after_the_encoder_are_run(name: str, save: Any, tiny_tokenizer:
         _near(SentenceTransformer(str(tmp_path / "long"), device="cpu").encode(TEXTS), theirs.encode(TEXTS))
 
 
-def test_a_pooling_of_ours_does_without_the_other_package(
-    tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("weighted", [[], ["words"], ["repeated"], ["words", "repeated"]], ids="+".join)
+def test_a_mean_with_weights_of_tokens_does_without_the_other_package(
+    weighted: list[str], tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = save_longform(tmp_path / "encoder", tiny_tokenizer)
-    folder, theirs = _folder(tmp_path / "folder", encoder, [kinds.Pooling(WIDTH), kinds.Normalize()])
+    vocabulary = tiny_tokenizer.convert_ids_to_tokens(range(len(tiny_tokenizer)))
+    made = {"words": kinds.WordWeights(vocabulary, WEIGHTS, 0.7), "repeated": SublinearTF()}
+    stack = [*(made[name] for name in weighted), kinds.Pooling(WIDTH), kinds.Normalize()]
+    torch.manual_seed(1)
+    theirs = SentenceTransformer(modules=[kinds.Transformer(str(encoder)), *stack], device="cpu")
+    theirs.save_pretrained(str(tmp_path / "folder"))
     monkeypatch.setattr(sentence_modules, "require", lambda *_, **__: pytest.fail("it was asked for"))
-    found = Encoder.from_pretrained(folder)
-    assert (found.pooling, found.normalise) == ("mean", True)
+    found = Encoder.from_pretrained(tmp_path / "folder")
+    assert (found.pooling, found.normalise, found.features) == (None if weighted else "mean", True, WIDTH)
     _near(found.encode(TEXTS), theirs.encode(TEXTS))
 
 

@@ -7,7 +7,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -19,7 +18,6 @@ from transformers.configuration_utils import PreTrainedConfig
 from longform.data.batching import Batch
 from longform.data.text import Document, Text, usable_texts, written
 from longform.errors import ConfigurationError, DataError
-from longform.inference.habits import check_options
 from longform.inference.loading import checked_limit, load_pretrained, token_limit
 from longform.inference.settings import DEFAULT_BATCH_TOKENS
 from longform.inference.strategies import Outcome, TextModel
@@ -101,15 +99,13 @@ class Classifier(TextModel):
         compile: bool = False,
         backend: str = "torch",
         graphs: bool = True,
-        **others: Any,
     ) -> Self:
         """A classifier of a folder or hub name. Raises CheckpointError when its head was never trained.
 
         ``max_length``: tokens of a text, None for what the model was fine-tuned with, else all that fit; a warning says
         where it is another than in fine-tuning. ``dtype``, ``device``, ``compile``, ``backend`` and
-        ``graphs`` as for an Encoder; ``others`` are refused.
+        ``graphs`` as for an Encoder.
         """
-        check_options(cls.from_pretrained, others)
         how: Any = {"dtype": dtype, "device": device, "compile": compile, "backend": backend, "graphs": graphs}
         model, tokenizer = load_pretrained(AutoModelForSequenceClassification, source, **how)
         limit, known = token_limit(model, tokenizer), of_config(model.config)
@@ -177,7 +173,6 @@ class Classifier(TextModel):
         self, texts: Any, *, text_field: str | None = None, pair_field: str | None = None, **options: Any
     ) -> np.ndarray:
         """Logits float32 (N, L) of ``texts``, (L,) of one string; ``options`` and fields as in ``predict``."""
-        check_options(self.predict, options.keys() - signature(self.predict).parameters.keys())
         fields = self.fine_tuning.fields(self.model.name_or_path, text_field=text_field, pair_field=pair_field)
         return self.values(texts, **fields, **options)
 
@@ -226,7 +221,6 @@ class Classifier(TextModel):
         max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
         progress: bool = False,
         batch_size: int | None = None,
-        **others: Any,
     ) -> dict[str, Any] | list[dict[str, Any]]:
         """Labels and scores of ``texts``, a dictionary each, in order; one dictionary of one string.
 
@@ -236,7 +230,6 @@ class Classifier(TextModel):
         ``texts``: as in ``Encoder.encode``; a pair is a tuple, or of a table ``text_field`` and ``pair_field``. None
         of a field: as in fine-tuning. The other options are those of ``Encoder.encode``, and so are the errors.
         """
-        check_options(self.predict, others)
         check_threshold(threshold)
         logits = self.logits(
             texts,

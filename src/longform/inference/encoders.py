@@ -24,7 +24,6 @@ from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
 from longform.inference.chunks import ChunkVectors, encode_chunks
-from longform.inference.habits import check_options
 from longform.inference.loading import checked_limit, load_limited, position_limit, token_limit
 from longform.inference.sentence_modules import PLAIN, SentenceModules, sentence_modules
 from longform.inference.settings import DEFAULT_BATCH_TOKENS
@@ -69,7 +68,6 @@ class Encoder(TextModel):
         compile: bool = False,
         backend: str = "torch",
         graphs: bool = True,
-        **others: Any,
     ) -> Self:
         """An encoder of a folder, a hub name, or a name of ``longform.conversion.shipped`` ("minilm-16k").
 
@@ -81,9 +79,8 @@ class Encoder(TextModel):
         ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", ...
         ``graphs``: passes of a Longform on CUDA are captured and replayed (``longform.capture``).
 
-        Raises CheckpointError, ConfigurationError (for any of ``others`` too).
+        Raises CheckpointError, ConfigurationError.
         """
-        check_options(cls.from_pretrained, others)
         source = local_source(source)
         folder = sentence_modules(source)
         options: Any = {
@@ -228,7 +225,6 @@ class Encoder(TextModel):
         normalize_embeddings: bool | None = None,
         convert_to_tensor: bool = False,
         convert_to_numpy: bool = True,
-        **others: Any,
     ) -> Any:
         """Embeddings float32 (N, D) of ``texts``, in order, an array; (D,) of one string.
 
@@ -243,10 +239,9 @@ class Encoder(TextModel):
         folder's own modules do not see to it; ``convert_to_tensor``: a tensor on the model's device; neither that nor
         ``convert_to_numpy``: a list of tensors.
 
-        Raises DataError for what is no text, with its place, ConfigurationError for options that cannot be, ``others``
-        among them.
+        Raises DataError for what is no text, with its place, ConfigurationError for options that cannot
+        be.
         """
-        check_options(self.encode, others)
         normalise = normalize_embeddings or normalise
         encoder = self.changed(prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, normalise=normalise)
         found = encoder.values(
@@ -292,7 +287,6 @@ class Encoder(TextModel):
         boundaries: Any = "tokens",
         max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
         progress: bool = False,
-        **others: Any,
     ) -> ChunkVectors | Iterator[ChunkVectors]:
         """The chunks of ``texts`` (as in ``encode``), each text read as a whole; of several texts streamed, in order.
 
@@ -301,7 +295,6 @@ class Encoder(TextModel):
         "paragraphs", or for each text the characters from-to of its chunks, lists or an array (m, 2), of one string
         also by themselves. Raises as ``encode`` does, and InputError for spans that are not in order, too few or many.
         """
-        check_options(self.encode_chunks, others)
         found = encode_chunks(
             self,
             texts if is_one(texts) else usable_texts(texts, text_field=text_field),

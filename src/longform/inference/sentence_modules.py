@@ -1,6 +1,7 @@
 """Sentence-transformers folders: the modules after the encoder are run by that package itself, on our hidden states.
 
-A pooling that ``Encoder`` has is left to it: importing that package takes longer than importing torch.
+A pooling that ``Encoder`` has is left to it, and a mean with weights of tokens is computed here: importing that package
+takes longer than importing torch.
 
 Axes: B texts in a batch, n tokens, D embedding size.
 """
@@ -17,6 +18,7 @@ from transformers.utils import cached_file
 
 from longform.conversion.sentence_transformers_folder import ENCODER_FILE, ENCODERS, SUBLINEAR_TF, kind_of, loader_of
 from longform.errors import CheckpointError, ConfigurationError, require
+from longform.inference.weighted_mean import WeightedMean
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs import files
 
@@ -24,6 +26,8 @@ MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 FAMILIES = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ENCODER_FILES = (ENCODER_FILE, *(f"sentence_{family}_config.json" for family in FAMILIES))  # others are older
 OURS = ("cls", "max", "mean")  # poolings that Encoder has under the same names
+WORDS = "WordWeights"
+WEIGHTED = {"Pooling", WORDS, "SublinearTF"}  # modules that are one WeightedMean
 OTHER_KINDS = {  # of sentence-transformers, with what a text gets from each
     "CrossEncoder": "scores of pairs of texts: .predict(pairs), or longform predict",
     "SparseEncoder": "a sparse vector: .encode(texts)",
@@ -118,8 +122,10 @@ def sentence_modules(source: str | Path) -> SentenceModules:
     _check_default(default, prompts, source)
     ends_unit = bool(rest) and kind_of(rest[-1]) == "Normalize"
     between = rest[:-1] if ends_unit else rest
-    pooling = _own_pooling(source, between)
-    modules = [] if pooling else _loaded(source, between)
+    with reading(f'"{source}"', source):
+        pooling, modules = _own_modules(source, between)
+    if pooling is None and not modules:
+        modules = _loaded(source, between)
     return SentenceModules(
         modules=modules,
         pooling=pooling,
@@ -135,16 +141,34 @@ def sentence_modules(source: str | Path) -> SentenceModules:
     )
 
 
-def _own_pooling(source: str | Path, between: Sequence[Mapping[str, Any]]) -> str | None:
-    """The one of ``Encoder``'s poolings that the modules are, if they are one."""
-    if [kind_of(module) for module in between] != ["Pooling"]:
-        return None
-    found = _file(source, (Path(between[0]["path"]) / "config.json").as_posix())
-    options = {} if found is None else files.read_json(found, way_out="save the model again")
+def _own_modules(source: str | Path, between: Sequence[Mapping[str, Any]]) -> tuple[str | None, list[nn.Module]]:
+    """The pooling of ``Encoder`` that the modules are, or their WeightedMean; (None, []) where they are neither."""
+    listed = {kind_of(module): module for module in between}
+    if [*listed][-1:] != ["Pooling"] or len(listed) < len(between) or not listed.keys() <= WEIGHTED:
+        return None, []
+    options = _module_options(source, listed["Pooling"])
     asked = options.get("pooling_mode", _older_modes(options) or "mean")
     modes = [asked] if isinstance(asked, str) else asked
-    ours = len(modes) == 1 and modes[0] in OURS and options.get("include_prompt", True)
-    return modes[0] if ours else None
+    if len(modes) != 1 or modes[0] not in OURS or not options.get("include_prompt", True):
+        return None, []
+    if len(listed) == 1:
+        return modes[0], []
+    width = options.get("embedding_dimension", options.get("word_embedding_dimension", 0))
+    if modes[0] != "mean" or not width:
+        return None, []
+    weights = _word_weights(_module_options(source, listed[WORDS])) if WORDS in listed else None
+    return None, [WeightedMean(weights, sublinear="SublinearTF" in listed, width=width)]
+
+
+def _module_options(source: str | Path, module: Mapping[str, Any]) -> dict[str, Any]:
+    found = _file(source, (Path(module["path"]) / "config.json").as_posix())
+    return {} if found is None else files.read_json(found, way_out="save the model again")
+
+
+def _word_weights(options: Mapping[str, Any]) -> Tensor:
+    """Weights float32 (vocabulary,) by the options of a WordWeights: of the word, else of it in lower case."""
+    weights, unknown = options["word_weights"], options.get("unknown_word_weight", 1)
+    return torch.tensor([weights.get(word, weights.get(word.lower(), unknown)) for word in options["vocab"]]).float()
 
 
 def _older_modes(options: Mapping[str, Any]) -> list[str]:

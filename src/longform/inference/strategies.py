@@ -21,7 +21,6 @@ from longform.data.progress import hidden
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError, DataError
-from longform.inference.habits import lacking
 from longform.inference.settings import DEFAULT_BATCH_TOKENS
 
 CUT = "cut"  # runs as "whole" does; named so where a comparison gives a model less than the whole text
@@ -164,10 +163,6 @@ class TextModel(ABC):
                 f'{cls.__name__}.from_pretrained("{model}")'
             )
         return super().__new__(cls)
-
-    def __getattr__(self, name: str) -> Any:
-        """Say what is here in place of a name of other libraries."""
-        raise AttributeError(lacking(type(self).__name__, name))
 
     def __repr__(self) -> str:
         name, limit = self.model.name_or_path, f"{self.limit:,}"
