@@ -146,18 +146,21 @@ def _own_modules(source: str | Path, between: Sequence[Mapping[str, Any]]) -> tu
     listed = {kind_of(module): module for module in between}
     if [*listed][-1:] != ["Pooling"] or len(listed) < len(between) or not listed.keys() <= WEIGHTED:
         return None, []
-    options = _module_options(source, listed["Pooling"])
-    asked = options.get("pooling_mode", _older_modes(options) or "mean")
-    modes = [asked] if isinstance(asked, str) else asked
-    if len(modes) != 1 or modes[0] not in OURS or not options.get("include_prompt", True):
-        return None, []
-    if len(listed) == 1:
-        return modes[0], []
-    width = options.get("embedding_dimension", options.get("word_embedding_dimension", 0))
-    if modes[0] != "mean" or not width:
+    options = _module_options(source, listed.pop("Pooling"))
+    mode, width = _own_mode(options), options.get("embedding_dimension") or options.get("word_embedding_dimension")
+    if not listed:
+        return mode, []
+    if mode != "mean" or width is None:
         return None, []
     weights = _word_weights(_module_options(source, listed[WORDS])) if WORDS in listed else None
     return None, [WeightedMean(weights, sublinear="SublinearTF" in listed, width=width)]
+
+
+def _own_mode(options: Mapping[str, Any]) -> str | None:
+    """The mode of a Pooling with these options, where it is one that ``Encoder`` has."""
+    asked = options.get("pooling_mode", _older_modes(options) or "mean")
+    modes = [asked] if isinstance(asked, str) else asked
+    return modes[0] if len(modes) == 1 and modes[0] in OURS and options.get("include_prompt", True) else None
 
 
 def _module_options(source: str | Path, module: Mapping[str, Any]) -> dict[str, Any]:
