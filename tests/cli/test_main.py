@@ -191,7 +191,7 @@ def test_errors_are_one_line_and_a_status(
         ("embed", {"output": "a.jsonl", "restart": True}, "the same command without --restart goes on where it was"),
         ("embed", {"output": "-", "restart": False}, "nothing is kept, the same command begins anew"),
         ("finetune", {"output": "a"}, "the same command goes on where it was"),
-        ("evaluate", {"output": "a"}, "nothing is kept, the same command begins anew"),
+        ("export", {"output": "a"}, "nothing is kept, the same command begins anew"),
     ],
 )
 def test_ctrl_c_says_what_the_same_command_does(
