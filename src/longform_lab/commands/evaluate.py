@@ -15,7 +15,6 @@ from longform.cli.arguments import (
     print_next,
 )
 from longform.errors import ConfigurationError
-from longform.inference.settings import InferenceSettings
 
 SUMMARY = "score models on labels, similarity or retrieval"
 
@@ -72,6 +71,8 @@ def _next(task: str, model: str) -> str:
 
 
 def _task_parser(task: str, description: str) -> Any:
+    from longform.inference.settings import InferenceSettings  # not above, for quick help: it imports numpy
+
     made = command_parser(f"evaluate {task}", description)
     made.add_argument("--longform", type=str | None, default=None, help="folder of a Longform, run on whole texts")
     made.add_argument(
