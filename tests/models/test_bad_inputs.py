@@ -52,7 +52,7 @@ HEADS.remove(LinformerForCausalLM)
 
 @pytest.mark.parametrize("head", HEADS)
 def test_arguments_that_would_change_a_result_are_refused(head):
-    made, ids = model("mean-window", head), IDS[None] if head is LinformerForMultipleChoice else IDS
+    made, ids = model("mean-window", head), IDS
     vectors = torch.zeros(2, 4, 8)
     for name in UNSERVED:
         with pytest.raises(InputError, match=f"{name}: Linformer models have no"):
@@ -67,7 +67,7 @@ def test_arguments_that_would_change_a_result_are_refused(head):
 
 @pytest.mark.parametrize("head", HEADS)
 def test_other_unknown_arguments_are_named(head):
-    made, ids = model("mean-window", head), IDS[None] if head is LinformerForMultipleChoice else IDS
+    made, ids = model("mean-window", head), IDS
     expected = made(ids)[0]
     for name in ("global_attention_mask", "atention_mask", "use_cache"):
         with pytest.warns(UserWarning, match=f"^{name} is no argument") as said:

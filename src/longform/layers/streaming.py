@@ -13,6 +13,7 @@ Axes: B batch, n tokens, c tokens at a time, D hidden, h heads, d head dimension
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -143,7 +144,7 @@ def _windowed(
 ) -> Iterator[OutputPart]:
     """The output for hidden (B, n, D), plus ``residual``; ``lengths``: tokens of text in each document."""
     blank = attention.output(hidden.new_zeros(1, 1, attention.num_heads * attention.head_dim))
-    options = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
+    options: Any = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
     options |= {"distance_bias": shared.distance_bias, "selected": attention.selected_slots}
     for b, n in enumerate(lengths):
         document, far = slice(b, b + 1), far_slots(memory, b, n, **options)

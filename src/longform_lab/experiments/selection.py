@@ -3,7 +3,7 @@
     python -m longform_lab.experiments.selection fidelity TEXTS.parquet --length 4096 --attention 64,16,0 64,16,10
     python -m longform_lab.experiments.selection recall --selected 0 2 8
 
-``fidelity`` converts the bundled all-MiniLM-L6-v2 for so many tokens, with a window, tokens a slot and selected slots of
+``fidelity`` converts the bundled all-MiniLM-L6-v2 for so many tokens, with window, tokens a slot and selected slots of
 each ``--attention``, and compares hidden states with those of full attention with the same weights and positions. Times
 are seconds of a process on one thread, the least of two passes: other work on the machine counts little.
 ``recall``: pairs of a key and its value fill the first half of a text densely, keys are asked in the second; two layers
@@ -113,7 +113,7 @@ def recall(selected: int | None, seed: int, steps: int) -> Record:
     torch.manual_seed(seed)
     options: Any = {"attention_window": LENGTH} if selected is None else {"attention_window": 8}
     model = Recaller(tokens_per_slot=8, selected_slots=selected or 0, **options)
-    optimizer = torch.optim.AdamW(longform.parameter_groups(model, RATE), lr=RATE, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(longform.parameter_groups(model, lr=RATE), weight_decay=0.01)
     rates = [group["lr"] for group in optimizer.param_groups]
     for step in range(steps):
         share = min(1, (step + 1) / WARMUP) * (1 - step / steps)

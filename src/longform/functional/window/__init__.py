@@ -61,7 +61,7 @@ def _by_documents(call: WindowCall) -> Tensor:
     blank_padding(out.transpose(1, 2), call.lengths)
     query, key, value = call.tensors
     kernel = document_attention(query, key, value, call.distance_bias)
-    options = {"sinks": call.sinks, "bias": call.memory_bias, "budget": call.memory_budget}
+    options: Any = {"sinks": call.sinks, "bias": call.memory_bias, "budget": call.memory_budget}
     options |= {"distance_bias": call.distance_bias, "selected": call.selected}
     for b, n in enumerate(call.lengths):
         if n:

@@ -74,8 +74,8 @@ def _formula(query: Tensor, *given: Any) -> Tensor:
     text = torch.arange(query.shape[2]) < torch.tensor(lengths)[:, None]
     around = formula.neighbour_positions(query.shape[2], window, query.device)
     near = formula.near_bias(around, text, length=query.shape[2], dtype=query.dtype)
-    given = query, *others, near[:, None], far, bias, None, window
-    return torch.where(text[:, None, :, None], formula.attention(*given), 0.0)
+    attended = formula.attention(query, *others, near[:, None], far, bias, None, window)
+    return torch.where(text[:, None, :, None], attended, 0.0)
 
 
 class CompiledWindow(torch.autograd.Function):
