@@ -18,6 +18,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,6 +52,7 @@ Found = Iterator[tuple[str, dict[str, Any], dict[str, float]]]  # what was measu
 LARGEST_ERROR = 0.02
 COMMIT = os.environ.get("COMMIT")  # where the checkout came without its history
 LENGTHS = (8_192, 65_536, 2_048, 32_768)
+SELECTED = (0, 8)  # slots that each block of queries sees token by token
 FORWARD = Tile(128, 64, 8, 3), Tile(128, 128, 8, 2), Tile(64, 64, 4, 3), Tile(128, 32, 4, 3)
 BACKWARD = Tile(64, 64, 8, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 2), Tile(32, 64, 4, 3)
 
@@ -58,8 +60,8 @@ BACKWARD = Tile(64, 64, 8, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 2), Tile(32
 class Window:
     """One call of attention with a window, as ``convert`` chooses it for the length; bfloat16 heads of 64."""
 
-    def __init__(self, length: int, device: str, *, heads: int = 12, dim: int = 64) -> None:
-        self.device, self.length = device, length
+    def __init__(self, length: int, device: str, *, heads: int = 12, dim: int = 64, selected: int = 0) -> None:
+        self.device, self.length, self.selected = device, length, selected
         shape = Shape(SIZES["base"], length, 256)
         self.window, sinks = shape.window, 1
         most, dtype = shape.window_slots, torch.bfloat16 if device == "cuda" else torch.float32
@@ -74,12 +76,13 @@ class Window:
             for n in (length, length, length, count, count)
         ]
         self.leaves.append(torch.zeros(heads, device=device, requires_grad=True))
-        self.operations = 4.0 * length * heads * dim * (3 * self.window + count)
+        self.operations = 4.0 * length * heads * dim * (3 * self.window + count + selected * sizes[0])
 
     def forward(self) -> Tensor:
         """Out (1, h, n, d)."""
         memory = Memory(*self.leaves[3:5], None, self.slots)
         options: Any = {"window": self.window, "memory_bias": self.leaves[5], "sinks": 1}
+        options["selected"] = self.selected
         return windowed_attention(*self.leaves[:3], lambda: memory, **options)[0]
 
     def training(self) -> list[Tensor]:
@@ -96,28 +99,29 @@ class Window:
 def kernels(device: str, lengths: Sequence[int], rate: float) -> Found:
     """Both kernels: inference, as a graph too, and forward and backward."""
     names = ("triton", "formula") if device == "cuda" else ("sdpa_training", "formula")
-    for length in lengths:
-        call = Window(length, device)
+    for length, selected in product(lengths, SELECTED):
+        call = Window(length, device, selected=selected)
         for name in names:
             with use(window=name):
                 found = {"inference_ms": timed(call.inference, device), "training_ms": timed(call.training, device)}
                 if device == "cuda":
                     found["graph_ms"] = timed(record(call.inference)[0], device)
             found["floor_ms"] = 1_000 * call.operations / rate
-            yield "window", {"kernel": name, "length": length, "window": call.window}, found
+            yield "window", {"kernel": name, "length": length, "window": call.window, "selected": selected}, found
 
 
 def agreement(device: str) -> Found:
     """The largest relative errors of a kernel's values and gradients from the formula's."""
-    call = Window(3_000 if device == "cuda" else 1_000, device)
-    with use(window="formula"):
-        expected = call.training()
-    for name in ("triton",) if device == "cuda" else ("sdpa_training",):
+    name = "triton" if device == "cuda" else "sdpa_training"
+    for selected in SELECTED:
+        call = Window(3_000 if device == "cuda" else 1_000, device, selected=selected)
+        with use(window="formula"):
+            expected = call.training()
         with use(window=name):
             found = call.training()
         pairs = zip(found, expected, strict=True)
         error = max(float(((one - other).float().norm() / other.float().norm()).detach()) for one, other in pairs)
-        yield "agreement", {"kernel": name}, {"error": error}
+        yield "agreement", {"kernel": name, "selected": selected}, {"error": error}
         if not error <= LARGEST_ERROR:
             print(f"{name} is {error:.2g} away from the formula", flush=True)
 

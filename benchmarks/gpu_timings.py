@@ -70,6 +70,7 @@ KINDS = {
     "mean": Kind(partial(ours.pure, projection="mean"), mean_floor),
     "weighted mean": Kind(partial(ours.pure, projection="weighted_mean"), mean_floor),  # scores are not counted
     "window": Kind(ours.windowed, window_floor),
+    "window, 8 selected": Kind(partial(ours.windowed, selected_slots=8), window_floor),  # their tokens are not counted
     "lucidrains": Kind(partial(peers.lucidrains, share_kv=False), partial(dense_floor, sharing="headwise")),
 }
 

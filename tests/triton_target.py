@@ -1,7 +1,8 @@
 """The Triton programs compiled for an absent GPU: ``python triton_target.py 90 64,bfloat16,128,1,0``.
 
-The arguments are a compute capability, and heads' features, dtype, window, whether texts are padded and whether there
-is a bias by distance. Prints a JSON object a program: name, bytes of shared memory, registers and bytes spilled.
+The arguments are a compute capability, and heads' features, dtype, window, whether texts are padded, whether there is
+a bias by distance, and, if any, selected slots. Prints a JSON object a program: name, bytes of shared memory, registers
+and bytes spilled.
 """
 
 import json
@@ -90,20 +91,26 @@ def main(capability: int, *cases: str) -> None:
         for name in names:
             setattr(module, name, Launch(getattr(module, name)))
     for case in cases:
-        dim, dtype, window, padded, distances = case.split(",")
-        build(int(dim), getattr(torch, dtype), int(window), padded == "1", distances == "1")
+        dim, dtype, window, padded, distances, *selected = case.split(",")
+        marks = padded == "1", distances == "1"
+        build(int(dim), getattr(torch, dtype), int(window), *marks, *map(int, selected))
 
 
-def build(dim: int, dtype: torch.dtype, window: int, padded: bool, distances: bool) -> None:
+def build(dim: int, dtype: torch.dtype, window: int, padded: bool, distances: bool, selected: int = 0) -> None:
     batch, heads, length, slots = 2, 12, 1024, 256
     by_token = [torch.empty(batch, length, heads, dim, dtype=dtype).transpose(1, 2) for _ in range(4)]
     memory = [torch.empty(batch, heads, slots, dim, dtype=dtype) for _ in range(2)]
     biases = torch.empty(heads), torch.empty(heads, 2 * window + 1) if distances else None
     marks = torch.empty(batch, length).byte(), torch.empty(batch, 2).int()
-    parts = torch.empty(batch, slots).long(), torch.empty(batch, slots), torch.empty(batch, -(-length // window))
+    blocks, home = -(-length // window), torch.empty(batch, slots).long()
+    parts = home, torch.empty(batch, slots), torch.empty(batch, blocks), None, None
+    if selected:
+        chosen = torch.zeros(batch, heads, blocks, selected, dtype=torch.int32)
+        parts = home, torch.empty(batch, heads, blocks, slots), None, chosen, torch.full((batch,), 4)
     given = [*by_token[:3], *memory, *biases, *(marks if padded else (None, None)), *parts]
-    out, lse = triton_kernel._forward(given, window, 1, None, False)
-    triton_kernel._backward(given, out, lse, by_token[3], window, 1, None, False)
+    options = window, 1, None, False, 4 if selected else None
+    out, lse = triton_kernel._forward(given, *options)
+    triton_kernel._backward(given, out, lse, by_token[3], *options)
     x, weight = by_token[0].transpose(1, 2).flatten(2), torch.empty(heads * dim, dtype=dtype)
     norm._by_triton(norm.NormCall(x, weight, weight, 1e-5, False, x))
     pooled = slots_of_texts.Slots(torch.empty(batch, slots), torch.full((batch,), 4), 4, 4)

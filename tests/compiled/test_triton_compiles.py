@@ -39,6 +39,22 @@ def test_all_heads(dim, dtype, capability, tmp_path):
     assert all(program["spilled"] <= (2048 if dtype == "float32" else 128) for program in made), made
 
 
+def test_selection(tmp_path):
+    """With tiles as wide as a block; one program more, for the tokens of selected slots."""
+    made = programs(H100, ["64,bfloat16,64,1,0,8"], tmp_path)
+    assert [program["name"] for program in made][:5] == ["forward", "backward_queries", *["backward_keys"] * 3]
+    assert all(program["shared"] <= SMALLEST and program["spilled"] <= 16 for program in made)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("capability", [A100, RTX, H100])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("dim", [16, 64, 128, 256])
+def test_selection_of_all_heads(dim, dtype, capability, tmp_path):
+    made = programs(capability, [f"{dim},{dtype},32,1,0,8", f"{dim},{dtype},100,0,1,8"], tmp_path)
+    assert all(program["shared"] <= 227 * 1024 for program in made)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_bias_by_distance(dtype, tmp_path):

@@ -30,17 +30,19 @@ def given(length: int, sinks: int, dtype: torch.dtype, mask: torch.Tensor | None
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("selected", [0, 4])
 @pytest.mark.parametrize(
     ("length", "size", "sinks", "budget"),
     [(100, 16, 0, 30.0), (1000, 128, 2, 30.0), (1024, 256, 0, None), (777, 24, 1, 9.0)],
 )
-def test_kernels_of_a_window_equal_the_plain_path(length, size, sinks, budget, padded, dtype):
+def test_kernels_of_a_window_equal_the_plain_path(length, size, sinks, budget, selected, padded, dtype):
     mask = (torch.arange(length) < torch.tensor([[length], [length // 3]])).to(GPU) if padded else None
     results = []
     for forced in ({}, {"window": "formula"}):
         leaves, slots = given(length, sinks, dtype, mask)
         memory = Memory(*leaves[3:5], None, slots)
         options = {"window": size, "memory_bias": leaves[5], "memory_budget": budget, "mask": mask, "sinks": sinks}
+        options["selected"] = selected
         with use(**forced), listening() as heard:
             out, _ = window.windowed_attention(*leaves[:3], lambda memory=memory: memory, **options)
         assert [choice.kernel for choice in heard] == [forced.get("window", "triton")]

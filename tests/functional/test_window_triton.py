@@ -5,6 +5,7 @@ GPUs, tests/device runs it on one.
 """
 
 from contextlib import contextmanager
+from itertools import cycle
 
 import pytest
 import torch
@@ -100,6 +101,10 @@ def mask_of(kind: str | None, length: int) -> torch.Tensor | None:
     return None if kind is None else torch.stack([torch.ones(length).bool(), rows[kind]]).long()
 
 
+def name_of(given) -> str:
+    return str(given) if isinstance(given, int) else "-".join(map(str, given[:-1]))
+
+
 @contextmanager
 def tiles_of(pair: tuple[Tile, Tile]):
     with pytest.MonkeyPatch.context() as patch:
@@ -138,20 +143,45 @@ def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor], bound:
         assert error <= bound * max(float(other.detach().norm()), 0.1 * largest)
 
 
-@pytest.mark.parametrize(  # the interpreter takes a second or two each: every third by day
-    "shape",
-    [pytest.param(shape, marks=[pytest.mark.nightly] if at % 3 else []) for at, shape in enumerate(SHAPES)],
-    ids=lambda shape: "-".join(map(str, shape[:-1])),
-)
-def test_values_and_gradients(shape):
+def by_day(every: int, *others: int) -> list:
+    """All shapes, with ``others`` in turn; the interpreter takes a second or two each: one of ``every`` by day."""
+    rows = zip(SHAPES, cycle(others)) if others else zip(SHAPES)
+    return [pytest.param(*row, marks=[pytest.mark.nightly] if at % every else []) for at, row in enumerate(rows)]
+
+
+def assert_formula(shape, **options):
     *sizes, budget, padding, tiles = shape
     inputs = inputs_of(*sizes, padding)
     with tiles_of(tiles):
-        found = results(inputs, budget, "triton")
-    expected = results(inputs, budget, "formula")
+        found = results(inputs, budget, "triton", **options)
+    expected = results(inputs, budget, "formula", **options)
     assert_equal(found, expected, BOUNDS[sizes[4]])
     if inputs.mask is not None:
         assert not found[0][~inputs.mask[:, None].expand(found[0].shape[:3])].any()
+
+
+@pytest.mark.parametrize("shape", by_day(3), ids=name_of)
+def test_values_and_gradients(shape):
+    assert_formula(shape)
+
+
+@pytest.mark.parametrize(("shape", "selected"), by_day(5, 1, 3, 100), ids=name_of)
+def test_selection(shape, selected):
+    """In texts of some blocks more; 100: all far slots there are."""
+    window, size, length, *rest = shape
+    assert_formula((window, size, length + 2 * window, *rest), selected=selected)
+
+
+def test_selection_among_slots_of_different_sizes():
+    """A text that is short beside the other one has less tokens a slot."""
+    mask = torch.arange(90) < torch.tensor([[90], [40]])
+    inputs = Inputs((12, 4, False, 23, Text(2, 90, mask.long())), 3, FLOAT, sinks=1)
+    inputs.leaves = [torch.randn(*x.shape[:3], 16).requires_grad_() if x.dim() == 4 else x for x in inputs.leaves]
+    inputs.cotangent = torch.randn(2, 2, 90, 16) * inputs.defined
+    with tiles_of(SMALL):
+        found = results(inputs, 5.0, "triton", selected=3)
+    assert inputs.slots.size.tolist() == [4, 2]
+    assert_equal(found, results(inputs, 5.0, "formula", selected=3), BOUNDS[FLOAT])
 
 
 @pytest.mark.parametrize("window", [12, 16])
@@ -260,8 +290,8 @@ def test_without_triton(monkeypatch):
     dispatch.ask_again()
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_gradients_of_gradients(causal):
+@pytest.mark.parametrize(("causal", "selected"), [(False, 0), (True, 0), (False, 2)])
+def test_gradients_of_gradients(causal, selected):
     inputs = inputs_of(8, 4, 30, 16, FLOAT, 1, 3, RIGHT)
     found = []
     for kernel in ("triton", "formula"):
@@ -271,6 +301,7 @@ def test_gradients_of_gradients(causal):
             out, _ = windowed_attention(
                 *leaves[:3], inputs.memory_of, window=8, memory_budget=5.0, mask=inputs.mask, sinks=1,
                 memory_bias=leaves[5], distance_bias=None if causal else leaves[6], causal=causal,
+                selected=selected,
             )  # fmt: skip
             first = torch.autograd.grad(
                 (out * inputs.cotangent.float()).sum(), leaves[: 6 if causal else 7], create_graph=True

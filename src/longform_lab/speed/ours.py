@@ -37,8 +37,8 @@ def pure(shape: Shape, *, projection: str, sharing: str = "headwise") -> FromEmb
     return made
 
 
-def windowed(shape: Shape) -> FromEmbeddings:
-    """As ``longform convert`` makes it by default: mean slots beside an exact window, and a sink."""
+def windowed(shape: Shape, **options: Any) -> FromEmbeddings:
+    """As ``longform convert`` makes it by default: mean slots beside an exact window, and a sink; then ``options``."""
     chosen = window_details(shape)
     return linformer(
         shape,
@@ -46,6 +46,7 @@ def windowed(shape: Shape) -> FromEmbeddings:
         projected_length=chosen["window_slots"],
         attention_window=chosen["window"],
         sink_tokens=chosen["sinks"],
+        **options,
     )
 
 

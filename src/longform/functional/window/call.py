@@ -16,7 +16,7 @@ from longform.functional.masks import text_lengths
 from longform.functional.one_pass import once_a_pass
 from longform.functional.slots import Memory
 from longform.functional.window import formula
-from longform.functional.window.selection import Selected, block_sums, opened, select, selected_distances
+from longform.functional.window.selection import Selected, block_sums, opened, opened_distances, select
 
 SHORT = 512  # tokens of a text of which all pairs may stand in one table
 
@@ -126,9 +126,7 @@ class WindowCall(Call):
         )  # fmt: skip
         near = formula.near_distances(bias, self.window)[None, :, None]
         if self.selected:
-            more = selected_distances(bias, self.selection.tokens, self.window)[..., None, :]
-            shape = *more.shape[:3], self.window, -1
-            near = torch.cat([near.expand(shape), more.expand(shape)], dim=-1)
+            near = opened_distances(near, bias, self.selection.tokens, self.window)
         return near, far
 
     @property

@@ -22,12 +22,14 @@ from longform.functional.window.formula import HIDDEN, Blocks, FarParts
 
 class Selected(NamedTuple):
     """``far`` (B, h, b, S): bias on the logits of slots, -inf for those that are selected too; ``tokens`` long
-    (B, h, b, t): positions of the tokens in selected slots; ``seen`` bool (B, h, b, t): whether there is such a token.
+    (B, h, b, t): positions of the tokens in selected slots; ``seen`` bool (B, h, b, t): whether there is such a token;
+    ``slots`` long (B, h, b, m): those that are selected, -1 where there are fewer.
     """
 
     far: Tensor
     tokens: Tensor
     seen: Tensor
+    slots: Tensor
 
 
 def block_sums(query: Tensor, mask: Tensor | None, window: int) -> Tensor:
@@ -76,14 +78,22 @@ def select(
     if budget is not None:
         tokens = torch.where(left & parts.counted, count, 0.0).sum(dim=-1, keepdim=True).clamp(min=1.0)
         bias = bias + torch.where(parts.counted, (budget / tokens).log().clamp(max=0.0), 0.0)
-    size = slots.longest if slots.uniform is None else slots.uniform
-    places, sizes = torch.arange(size, device=sums.device), slots.size[:, None, None, None, None]
-    tokens = (index - sinks)[..., None] * sizes + places
-    seen = there[..., None] & (places < sizes) & (tokens >= sinks) & (tokens < length)
+    chosen, span = torch.where(there, index, -1), slots.longest if slots.uniform is None else slots.uniform
+    tokens, seen = tokens_of(chosen, slots.size, span, mask, length=length, sinks=sinks)
+    return Selected(torch.where(left, bias, HIDDEN), tokens, seen, chosen)
+
+
+def tokens_of(
+    chosen: Tensor, size: Tensor, span: int, mask: Tensor | None, *, length: int, sinks: int
+) -> tuple[Tensor, Tensor]:
+    """``tokens`` and ``seen`` of Selected for its slots ``chosen``, of ``size`` long (B,) tokens, at most ``span``."""
+    places, sizes = torch.arange(span, device=chosen.device), size[:, None, None, None, None]
+    tokens = (chosen - sinks)[..., None] * sizes + places
+    seen = (places < sizes) & (tokens >= sinks) & (tokens < length)
     tokens, seen = tokens.clamp(0, length - 1).flatten(-2), seen.flatten(-2)
     if mask is not None:
         seen = seen & mask.gather(1, tokens.flatten(1)).view_as(tokens)
-    return Selected(torch.where(left, bias, HIDDEN), tokens, seen)
+    return tokens, seen
 
 
 def opened(blocks: Blocks, selected: Selected) -> Blocks:
@@ -100,6 +110,15 @@ def selected_distances(bias: Tensor, tokens: Tensor, window: int, first: int = 0
     """
     blocks = torch.arange(first, first + tokens.shape[2], device=tokens.device)[:, None]
     return torch.where(tokens // window < blocks, bias[:, :1, None], bias[:, -1:, None])
+
+
+def opened_distances(near: Tensor, bias: Tensor, tokens: Tensor, window: int) -> Tensor:
+    """Addends by the ``bias`` by distance for all that a block sees exactly: (B, h, b, w, 3 w + t), of those for its
+    neighbours, ``near`` (1, h, 1, w, 3 w), and of selected ``tokens``.
+    """
+    more = selected_distances(bias, tokens, window)[..., None, :]
+    shape = *more.shape[:3], window, -1
+    return torch.cat([near.expand(shape), more.expand(shape)], dim=-1)
 
 
 def by_slot(of_blocks: tuple[Tensor, Tensor], selected: Selected, slots: Slots, sinks: int) -> tuple[Tensor, Tensor]:

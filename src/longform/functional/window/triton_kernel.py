@@ -1,8 +1,9 @@
 """The window and the memory by one Triton kernel, forward and backward: near keys, then slots, one running softmax.
 
-A query meets 3 w keys and S slots and nothing else; no key is copied, nothing is merged, and padding on the right
-costs nothing. Gradients take a pass over queries and one each over tokens and slots, with logits formed anew. Every
-sum has its order, but those of a bias by distance, whose last digits vary from run to run.
+A query meets 3 w keys and S slots and nothing else, with selection also the tokens of m slots, by a list of these; no
+key is copied, nothing is merged, and padding on the right costs nothing. Gradients take a pass over queries and one
+each over tokens and slots, with selection one more over the tokens of slots and the blocks that selected them, with
+logits formed anew. Every sum has its order, but those of a bias by distance, whose last digits vary from run to run.
 
 Dropout is refused, and blocks (formula.py) serve there: both backward passes and a gradient of gradients would have to
 drop the same weights again, and no recipe of ours drops any.
@@ -10,7 +11,7 @@ drop the same weights again, and no recipe of ours drops any.
 With TRITON_INTERPRET=1 before the first import of Triton the same programs run on a CPU, slowly: tests do, and
 ``kernels.use(window="triton")`` then forces them there.
 
-Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks.
+Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks, m selected slots.
 """
 
 from functools import partial
@@ -26,7 +27,8 @@ from longform.functional.positions.distances import beyond
 from longform.functional.second_gradient import Gradients, differentiable_by
 from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, OPTIONS, UNSEEN, WANTED_ON_CUDA, attempt
 from longform.functional.window import formula
-from longform.functional.window.call import NO_SELECTION, WindowCall
+from longform.functional.window.call import WindowCall
+from longform.functional.window.selection import Selected, opened, opened_distances, tokens_of
 
 CHUNK = 2048  # queries that a tile of slots meets in one program; more chunks fill a GPU, each has gradients to sum
 
@@ -57,7 +59,7 @@ TAKEN = Condition(
     lambda call: call.query.dtype in DTYPES and 16 <= call.query.shape[-1] <= 256,
 )
 NO_GRID = Condition("a text, no grid", lambda call: call.neighbours is None or call.causal)
-NEEDS = (WANTED_ON_CUDA, NO_GRID, NO_SELECTION, NO_DROPOUT, TAKEN, SOME_TOKENS, UNSEEN, DEVICE, HAS_TRITON)
+NEEDS = (WANTED_ON_CUDA, NO_GRID, NO_DROPOUT, TAKEN, SOME_TOKENS, UNSEEN, DEVICE, HAS_TRITON)
 
 
 def attend(call: WindowCall) -> Tensor:
@@ -69,9 +71,14 @@ def attend(call: WindowCall) -> Tensor:
     valid, ends = marks or (None, None)
     distances = None if call.causal else call.distance_bias
     biases = (None if x is None else x.to(call.wide) for x in (call.memory_bias, distances))
-    given = call.query, *others, *biases, valid, ends, far.home, far.logit, far.less
-    options = call.window, call.sinks, call.first_block, call.causal
-    return attempt(("window", dtype, call.query.shape[-1]), partial(WalkedAttention.apply, *given, *options))
+    logit, less, chosen, sizes, span = far.logit, far.less, None, None, None
+    if call.selected:
+        slots, logit, less, chosen = memory.slots, call.selection.far, None, call.selection.slots.int()
+        sizes, span = slots.size, slots.uniform or slots.longest
+    given = call.query, *others, *biases, valid, ends, far.home, logit, less, chosen, sizes
+    options = call.window, call.sinks, call.first_block, call.causal, span
+    kind = "window", dtype, call.query.shape[-1], call.selected > 0
+    return attempt(kind, partial(WalkedAttention.apply, *given, *options))
 
 
 def _marks(mask: Tensor, logit: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,10 +105,13 @@ def _exact(
     home: Tensor,
     logit: Tensor,
     less: Tensor | None,
+    chosen: Tensor | None,
+    sizes: Tensor | None,
     window: int,
     sinks: int,
     first: int | None,
     causal: bool,
+    span: int | None,
 ) -> Tensor:
     """Attention by formula.py: (B, h, n, d), zeros on padding."""
     length = query.shape[2]
@@ -110,16 +120,22 @@ def _exact(
     mask = None if valid is None else valid.bool()
     where: Any = {"dtype": logit.dtype, "device": query.device}
     neighbours = formula.blocks_before(length, window, query.device) if causal else None
-    far = formula.far_bias(formula.FarParts(home, logit, blocks, less, counted, neighbours, causal))
+    parts = formula.FarParts(home, logit, blocks, less, counted, neighbours, causal)
+    far = formula.far_bias(parts)[:, None] if chosen is None else logit
     around = formula.neighbour_positions(length, window, query.device, neighbours)
     near = formula.near_bias(around, mask, length=length, dtype=logit.dtype)
-    seen = formula.Blocks(formula.block_positions(length, window, query.device), around, near[:, None], far[:, None])
+    seen = formula.Blocks(formula.block_positions(length, window, query.device), around, near[:, None], far)
     distances = None
     if causal:
         distances = formula.before_or_at(window, **where)[None, :, None], logit.new_zeros(1, 1, 1, 1)
     elif distance is not None:
         behind = beyond(distance, home[:, None] < blocks[:, None])
         distances = formula.near_distances(distance, window)[None, :, None], behind.transpose(0, 1)
+    if chosen is not None and sizes is not None and span is not None:
+        tokens = tokens_of(chosen.long(), sizes, span, mask, length=length, sinks=sinks)
+        seen = opened(seen, Selected(logit, *tokens, chosen))
+        if distances is not None and distance is not None:
+            distances = opened_distances(distances[0], distance, tokens[0], window), distances[1]
     of_blocks = formula.block_weights(query, key, memory_key, seen, bias, distances)
     context = formula.attended(of_blocks, value, memory_value, seen)
     return context if mask is None else torch.where(mask[:, None, :, None], context, 0.0)
@@ -127,13 +143,14 @@ def _exact(
 
 class WalkedAttention(torch.autograd.Function):
     """query, key, value (B, h, n, d), memory (B, h, S, d), biases of the memory (h) and by distance (h, 2 r + 1) or
-    None, and what FarParts and ``_marks`` have.
+    None, what FarParts and ``_marks`` have, and with selection the slots that each block selected, int32 (B, h, b, m),
+    -1 for none, and the tokens of one, long (B,), ``span`` at most; ``logit`` is Selected.far then.
     """
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         """Returns out (B, h, n, d)."""
-        tensors, ctx.options = given[:12], given[12:]
+        tensors, ctx.options = given[:14], given[14:]
         out, lse = _forward(tensors, *ctx.options)
         ctx.save_for_backward(*tensors, out, lse)
         return out
@@ -143,7 +160,7 @@ class WalkedAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
         """Gradients of the first seven."""
         *tensors, out, lse = ctx.saved_tensors
-        return *_backward(tensors, out, lse, gradient, *ctx.options), *(None,) * 9
+        return *_backward(tensors, out, lse, gradient, *ctx.options), *(None,) * 12
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -151,10 +168,12 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(3) == 1 else x.contiguous()
 
 
-def _common(tensors: Any, tile: Tile, window: int, sinks: int, first: int | None, causal: bool) -> dict[str, Any]:
+def _common(
+    tensors: Any, tile: Tile, window: int, sinks: int, first: int | None, causal: bool, span: int | None
+) -> dict[str, Any]:
     """Arguments that all programs take."""
     _, heads, length, dim = tensors[0].shape
-    _, _, _, memory_key, _, bias, distance, valid, ends, home, logit, less = tensors
+    _, _, _, memory_key, _, bias, distance, valid, ends, home, logit, less, chosen, sizes = tensors
     blocks = formula.block_count(length, window)
     precise = tensors[0].dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     return {
@@ -163,6 +182,10 @@ def _common(tensors: Any, tile: Tile, window: int, sinks: int, first: int | None
         "home": home,
         "logit": logit,
         "less": less,
+        "chosen": chosen,
+        "sizes": sizes,
+        "picked": None if chosen is None else chosen.shape[3],
+        "span": span,
         "head_bias": bias,
         "distance": distance,
         "scale": dim**-0.5,
@@ -215,15 +238,24 @@ def _by_token(query: Tensor) -> Tensor:
 def _forward(tensors: Any, *options: Any) -> tuple[Tensor, Tensor]:
     from longform.functional.window import triton_programs as programs
 
-    query = tensors[0]
+    query, chosen = tensors[0], tensors[12]
     batch, heads, length, _ = query.shape
     tile = _tiles(query)[0]
+    tiles = -(-length // tile.queries)
+    if chosen is not None:
+        tile, tiles = _by_blocks(tile, chosen, options[0])
     out, lse = _by_token(query), query.new_empty(batch, heads, length, dtype=torch.float32)
     with torch.cuda.device_of(query):
-        programs.forward[(batch * heads, -(-length // tile.queries))](
+        programs.forward[(batch * heads, tiles)](
             **_heads(tensors), out=out, out_strides=out.stride(), lse=lse, **_common(tensors, tile, *options)
         )
     return out, lse
+
+
+def _by_blocks(tile: Tile, chosen: Tensor, window: int) -> tuple[Tile, int]:
+    """``tile`` with no more queries than a block needs, and how many there are if none lies in two blocks."""
+    tile = tile._replace(queries=min(tile.queries, max(16, _wide(window))))
+    return tile, chosen.shape[2] * -(-window // tile.queries)
 
 
 def _backward(tensors: Any, out: Tensor, lse: Tensor, gradient: Tensor, *options: Any) -> list[Tensor | None]:
@@ -231,9 +263,11 @@ def _backward(tensors: Any, out: Tensor, lse: Tensor, gradient: Tensor, *options
 
     query, _, _, _, _, bias, distance = tensors[:7]
     batch, heads, length, _ = query.shape
-    tile, d_out = _tiles(query)[1], _rows(gradient)
-    common, of_heads = _common(tensors, tile, *options), _heads(tensors)
+    tile, d_out, chosen = _tiles(query)[1], _rows(gradient), tensors[12]
     tiles, pairs = -(-length // tile.queries), batch * heads
+    if chosen is not None:
+        tile, tiles = _by_blocks(tile, chosen, options[0])
+    common, of_heads = _common(tensors, tile, *options), _heads(tensors)
     d_query, delta = _by_token(query), torch.empty_like(lse)
     d_bias = None if bias is None else lse.new_empty(pairs, tiles)
     d_distance = None if distance is None else lse.new_zeros(pairs, distance.shape[1])
@@ -244,26 +278,49 @@ def _backward(tensors: Any, out: Tensor, lse: Tensor, gradient: Tensor, *options
             **of_heads, **slopes, **own, d_bias=d_bias, d_distance=d_distance, **common
         )
         near = _backward_keys(of_heads, slopes, common, far=False)
+        if chosen is not None:
+            near = _backward_keys(of_heads, slopes, common, far=False, found=near)
         memory = _backward_keys(of_heads, slopes, common, far=True)
     of_bias = None if d_bias is None else d_bias.view(batch, heads, -1).sum(dim=(0, 2))
     of_distance = None if d_distance is None else d_distance.view(batch, heads, -1).sum(dim=0)
     return [d_query, *near, *memory, of_bias, of_distance]
 
 
-def _backward_keys(of_heads: dict[str, Any], slopes: Any, common: dict[str, Any], *, far: bool) -> list[Tensor]:
-    """Gradients of keys and values, of tokens or of slots: the latter from chunks of queries, in float32, summed."""
+def blocks_by_slot(chosen: Tensor, slots: int) -> tuple[Tensor, Tensor]:
+    """The blocks that selected each of the ``slots``, one slot's after the other's, and where each slot's begin and all
+    end: int32 (B, h, b m) and (B, h, S + 1), of ``chosen`` int32 (B, h, b, m).
+    """
+    sorted_slots, order = chosen.flatten(2).sort(dim=-1, stable=True)
+    wanted = torch.arange(slots + 1, dtype=torch.int32, device=chosen.device).expand(*chosen.shape[:2], -1)
+    starts = torch.searchsorted(sorted_slots, wanted.contiguous(), out_int32=True)
+    return order.div(chosen.shape[3], rounding_mode="floor").int(), starts
+
+
+def _backward_keys(
+    of_heads: dict[str, Any], slopes: Any, common: dict[str, Any], *, far: bool, found: list[Tensor] | None = None
+) -> list[Tensor]:
+    """Gradients of keys and values, of tokens or of slots: the latter from chunks of queries, in float32, summed.
+
+    To those that were ``found`` of tokens are added those by the blocks that selected them.
+    """
     from longform.functional.window import triton_programs as programs
 
     names, short = (("memory_key", "memory_value"), "m") if far else (("key", "value"), "")
     key, value = (of_heads[name] for name in names)
     batch, heads, count, _ = key.shape
     chunks = -(-common["length"] // CHUNK) if far else 1
-    if chunks > 1:
+    tiles, order, starts = -(-count // common["KEYS"]), None, None
+    if found is not None:
+        slots, span, parts = common["slots"], common["span"], [x[None] for x in found]
+        common = common | {"KEYS": min(common["KEYS"], max(16, _wide(span)))}
+        tiles = slots * -(-span // common["KEYS"])
+        order, starts = blocks_by_slot(common["chosen"], slots)
+    elif chunks > 1:
         parts = [key.new_empty(chunks, *key.shape, dtype=torch.float32) for _ in names]
     else:
         parts = [_by_token(key)[None] for _ in names]
     d_key, d_value = (x[0] for x in parts)
-    programs.backward_keys[(batch * heads, -(-count // common["KEYS"]), chunks)](
+    programs.backward_keys[(batch * heads, tiles, chunks)](
         query=of_heads["query"],
         q_strides=of_heads["q_strides"],
         key=key,
@@ -276,6 +333,8 @@ def _backward_keys(of_heads: dict[str, Any], slopes: Any, common: dict[str, Any]
         d_value_strides=d_value.stride(),
         part=parts[0].stride(0),
         chunk=CHUNK if common["FAR"] else 0,
+        order=order,
+        starts=starts,
         **slopes,
         **common | {"FAR": far},
     )

@@ -1,13 +1,15 @@
 """Triton's programs for attention with a window: queries walk their near keys, then all slots, with one softmax.
 
-Near and far are two rounds of one loop, which differ in where keys stand and in what is added to their logits. Logits
+Near tokens, slots and, with selection, the tokens of selected slots (``kind`` NEAR, SLOTS, OPENED) are rounds of one
+loop, which differ in where keys stand and in what is added to their logits. Logits
 are in units of log 2, as exp2 is what a GPU computes. A row of a tensor is one token or slot of one head, of ``D``
 features in ``WIDE``, the next power of two. A tile of queries that lies in one block (``ROWS`` 1, else as many as it
-has queries) needs one number a key for what is seen, and no table of pairs.
+has queries) needs one number a key for what is seen, and no table of pairs. With selection each block has tiles of its
+own, since each has its own list of keys; ``chosen`` is then there, and ``logit`` is (B, h, b, S).
 
 Imported late, by triton_kernel.py: whether ``triton.jit`` compiles or interprets is decided when this file is read.
 
-Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks.
+Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks, m selected slots.
 """
 
 # Arguments stand in groups.
@@ -17,7 +19,9 @@ import triton
 import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
-VARYING = ["length", "slots", "blocks", "sinks", "first", "part", "chunk"]  # numbers that compile nothing anew
+NEAR, SLOTS, OPENED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+# Numbers that compile nothing anew.
+VARYING = ["length", "slots", "blocks", "sinks", "first", "part", "chunk", "picked", "span"]
 
 
 @triton.jit
@@ -45,9 +49,44 @@ def text_end(ends, b, which: tl.constexpr, count):
 
 
 @triton.jit
-def near_seen(valid, b, query_block, key_at, length, WINDOW: tl.constexpr):
+def tile_of(block, number, length, QUERIES: tl.constexpr, WINDOW: tl.constexpr):
+    """The first query of a tile of a ``block``, and one past the block's last; ``number``: with the blocks before."""
+    begin = block * WINDOW + number % ((WINDOW + QUERIES - 1) // QUERIES) * QUERIES
+    return begin, tl.minimum(length, (block + 1) * WINDOW)
+
+
+@triton.jit
+def own_tile(chosen, length, QUERIES: tl.constexpr, WINDOW: tl.constexpr):
+    """The first query of this program's tile, and one past the last that it may have."""
+    number = tl.program_id(1)
+    if chosen is None:
+        return number * QUERIES, length
+    else:
+        return tile_of(number // ((WINDOW + QUERIES - 1) // QUERIES), number, length, QUERIES, WINDOW)
+
+
+@triton.jit
+def tokens_of(slot, place, sizes, b, sinks, length):
+    """The tokens at ``place`` (m) in a slot, as selection.tokens_of has them; ``length`` for none."""
+    size = tl.load(sizes + b).to(tl.int32)
+    at = (slot - sinks) * size + place
+    return tl.where((place < size) & (at >= sinks), at, length)
+
+
+@triton.jit
+def opened_at(chosen, sizes, b, block, place, blocks, picked, span, sinks, length):
+    """The tokens at ``place`` (m) among those of all slots that a ``block`` selected; ``length`` for none."""
+    row = (tl.program_id(0).to(tl.int64) * blocks + block) * picked
+    slot = tl.load(chosen + row + place // span, mask=place // span < picked, other=-1)
+    return tokens_of(slot, place % span, sizes, b, sinks, length)
+
+
+@triton.jit
+def near_seen(valid, b, query_block, key_at, length, WINDOW: tl.constexpr, kind: tl.constexpr):
     """Whether queries see tokens exactly: bool, as ``query_block`` and ``key_at`` broadcast."""
-    seen = (key_at < length) & (tl.abs(query_block - key_at // WINDOW) <= 1)
+    seen = key_at < length
+    if kind == NEAR:
+        seen = seen & (tl.abs(query_block - key_at // WINDOW) <= 1)
     if valid is not None:
         seen = seen & (tl.load(valid + b * length + key_at, mask=key_at < length, other=0) != 0)
     return seen
@@ -56,10 +95,10 @@ def near_seen(valid, b, query_block, key_at, length, WINDOW: tl.constexpr):
 @triton.jit
 def near_added(
     valid, distance, b, h, query_at, query_block, key_at, length, WINDOW: tl.constexpr, REACH: tl.constexpr,
-    CAUSAL: tl.constexpr,
+    CAUSAL: tl.constexpr, kind: tl.constexpr,
 ):
     """Bias of the logits of tokens; see formula.near_bias and formula.near_distances."""
-    seen = near_seen(valid, b, query_block, key_at, length, WINDOW)
+    seen = near_seen(valid, b, query_block, key_at, length, WINDOW, kind)
     added = tl.where(seen & (key_at <= query_at) if CAUSAL else seen, 0.0, float("-inf"))
     if distance is not None:
         apart = tl.minimum(tl.maximum(key_at - query_at, -REACH), REACH) + REACH
@@ -69,12 +108,17 @@ def near_added(
 
 @triton.jit
 def far_added(
-    home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first,
+    chosen, home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first,
     REACH: tl.constexpr, CAUSAL: tl.constexpr,
 ):
     """Bias of the logits of slots; see formula.far_bias and formula.far_distances."""
     own = tl.load(home + b * slots + key_at, mask=key_at < slots, other=0)
-    added = tl.load(logit + b * slots + key_at, mask=key_at < slots, other=float("-inf"))
+    if chosen is None:
+        added = tl.load(logit + b * slots + key_at, mask=key_at < slots, other=float("-inf"))
+    else:
+        row = (tl.program_id(0).to(tl.int64) * blocks + query_block) * slots
+        inside = (key_at < slots) & (query_block < blocks)
+        added = tl.load(logit + row + key_at, mask=inside, other=float("-inf"))
     if head_bias is not None:
         added = added + tl.load(head_bias + h)
     if less is not None:
@@ -83,8 +127,10 @@ def far_added(
     if distance is not None:
         ends = distance + h * (2 * REACH + 1)
         added = added + tl.where(own < query_block + first, tl.load(ends), tl.load(ends + 2 * REACH))
-    apart = query_block + first - own
-    return tl.where((apart if CAUSAL else tl.abs(apart)) > 1, added, float("-inf"))
+    if chosen is None:
+        apart = query_block + first - own
+        added = tl.where((apart if CAUSAL else tl.abs(apart)) > 1, added, float("-inf"))
+    return added
 
 
 @triton.jit
@@ -96,13 +142,15 @@ def near_span(start, end, SIZE: tl.constexpr, WINDOW: tl.constexpr):
 
 @triton.jit
 def walked(
-    far: tl.constexpr, ends, b, start, length, slots, SIZE: tl.constexpr, FAR: tl.constexpr, WINDOW: tl.constexpr,
-    CAUSAL: tl.constexpr,
+    kind: tl.constexpr, ends, b, start, length, slots, picked, span, SIZE: tl.constexpr, FAR: tl.constexpr,
+    WINDOW: tl.constexpr, CAUSAL: tl.constexpr,
 ):
     """The first key that a tile of queries meets in this round, and one past the last: none where it has no text."""
     end = text_end(ends, b, 0, length)
-    if far:
+    if kind == SLOTS:
         low, high = 0, (text_end(ends, b, 1, slots) if FAR else 0)
+    elif kind == OPENED:
+        low, high = 0, (picked * span if FAR else 0)
     else:
         low, high = near_span(start, end, SIZE, WINDOW)
         if CAUSAL:
@@ -112,17 +160,18 @@ def walked(
 
 @triton.jit
 def met(
-    far: tl.constexpr, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
-    valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
+    kind: tl.constexpr, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
+    chosen, valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
     length, slots, blocks, sinks, first,
     WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
 ):
     """The keys at ``key_at`` (m), their values, and what is added to their logits."""
     rows, columns = key_at[:, None], key_at[None, :]
-    if far:
+    if kind == SLOTS:
         k = load_rows(memory_key, mk_strides, b, h, rows, slots, D, WIDE)
         v = load_rows(memory_value, mv_strides, b, h, rows, slots, D, WIDE)
         added = far_added(
+            chosen,
             home,
             logit,
             less,
@@ -142,19 +191,19 @@ def met(
     else:
         k = load_rows(key, k_strides, b, h, rows, length, D, WIDE)
         v = load_rows(value, v_strides, b, h, rows, length, D, WIDE)
-        added = near_added(valid, distance, b, h, query_at, query_block, columns, length, WINDOW, REACH, CAUSAL)
+        added = near_added(valid, distance, b, h, query_at, query_block, columns, length, WINDOW, REACH, CAUSAL, kind)
     return k, v, added
 
 
 @triton.jit
 def add_by_distance(
-    far: tl.constexpr, d_logits, d_distance, home, b, pair, query_at, query_block, key_at, slots, first,
+    kind: tl.constexpr, d_logits, d_distance, home, b, pair, query_at, query_block, key_at, slots, first,
     REACH: tl.constexpr,
 ):
     """Add the gradients of logits to those of the bias by distance; each side's ends are summed before."""
     ends = d_distance + pair * (2 * REACH + 1)
     columns = key_at[None, :]
-    if far:
+    if kind == SLOTS:
         own = tl.load(home + b * slots + columns, mask=columns < slots, other=0)
         left = own < query_block + first
         right = own >= query_block + first
@@ -171,25 +220,28 @@ def add_by_distance(
 def forward(
     query, key, value, memory_key, memory_value, valid, ends, home, logit, less, head_bias, distance,
     out, lse, q_strides, k_strides, v_strides, mk_strides, mv_strides, out_strides,
-    scale, heads, length, slots, blocks, sinks, first,
+    chosen, sizes, scale, heads, length, slots, blocks, sinks, first, picked, span,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):
     """A tile of queries: ``out`` (B, h, n, d), zeros on padding, and ``lse`` (B, h, n), infinite there."""
-    start, b, h = tl.program_id(1) * QUERIES, tl.program_id(0) // heads, tl.program_id(0) % heads
+    start, stop = own_tile(chosen, length, QUERIES, WINDOW)
+    b, h = tl.program_id(0) // heads, tl.program_id(0) % heads
     query_at = start + tl.arange(0, QUERIES)[:, None]
     query_block = (start + tl.arange(0, ROWS)[:, None]) // WINDOW
     q = load_rows(query, q_strides, b, h, query_at, length, D, WIDE)
     peak = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     acc = tl.zeros([QUERIES, WIDE], tl.float32)
-    for far in tl.static_range(2):
-        low, high = walked(far, ends, b, start, length, slots, QUERIES, FAR, WINDOW, CAUSAL)
+    for kind in tl.static_range(2 if chosen is None else 3):
+        low, high = walked(kind, ends, b, start, length, slots, picked, span, QUERIES, FAR, WINDOW, CAUSAL)
         for begin in range(low, high, KEYS):
             key_at = begin + tl.arange(0, KEYS)
+            if kind == OPENED:
+                key_at = opened_at(chosen, sizes, b, start // WINDOW, key_at, blocks, picked, span, sinks, length)
             k, v, added = met(
-                far, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
-                valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
+                kind, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
+                chosen, valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
                 length, slots, blocks, sinks, first, WINDOW, REACH, CAUSAL, D, WIDE,
             )
             logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
@@ -206,8 +258,8 @@ def forward(
         seen = seen & (tl.load(valid + b * length + rows, mask=rows < length, other=0) != 0)
     acc = acc * tl.where(seen, 1.0 / tl.where(seen, total, 1.0), 0.0)[:, None]
     level = tl.where(seen, peak + tl.log2(tl.where(seen, total, 1.0)), float("inf"))
-    store_rows(out, out_strides, b, h, query_at, length, acc, D, WIDE)
-    tl.store(lse + tl.program_id(0).to(tl.int64) * length + rows, level, mask=rows < length)
+    store_rows(out, out_strides, b, h, query_at, stop, acc, D, WIDE)
+    tl.store(lse + tl.program_id(0).to(tl.int64) * length + rows, level, mask=rows < stop)
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -215,7 +267,7 @@ def backward_queries(
     query, key, value, memory_key, memory_value, valid, ends, home, logit, less, head_bias, distance,
     out, lse, q_strides, k_strides, v_strides, mk_strides, mv_strides, out_strides,
     d_out, d_out_strides, d_query, d_query_strides, delta, d_bias, d_distance,
-    scale, heads, length, slots, blocks, sinks, first,
+    chosen, sizes, scale, heads, length, slots, blocks, sinks, first, picked, span,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):
@@ -223,39 +275,42 @@ def backward_queries(
 
     ``d_bias`` (B h, tiles): of the head's bias by the tile; ``d_distance`` (B h, 2 r + 1) is added to.
     """
-    start, b, h = tl.program_id(1) * QUERIES, tl.program_id(0) // heads, tl.program_id(0) % heads
+    start, stop = own_tile(chosen, length, QUERIES, WINDOW)
+    b, h = tl.program_id(0) // heads, tl.program_id(0) % heads
     query_at = start + tl.arange(0, QUERIES)[:, None]
     query_block = (start + tl.arange(0, ROWS)[:, None]) // WINDOW
     rows, of_head = start + tl.arange(0, QUERIES), tl.program_id(0).to(tl.int64)
-    level = tl.load(lse + of_head * length + rows, mask=rows < length, other=float("inf"))
+    level = tl.load(lse + of_head * length + rows, mask=rows < stop, other=float("inf"))
     text = tl.where(level < float("inf"), rows, length)[:, None]  # what is not text has no gradient, whatever it is
     q = load_rows(query, q_strides, b, h, query_at, length, D, WIDE)
     d_o = load_rows(d_out, d_out_strides, b, h, text, length, D, WIDE)
     o = load_rows(out, out_strides, b, h, text, length, D, WIDE)
     slope = tl.sum(d_o.to(tl.float32) * o.to(tl.float32), 1)
-    tl.store(delta + of_head * length + rows, slope, mask=rows < length)
+    tl.store(delta + of_head * length + rows, slope, mask=rows < stop)
     acc = tl.zeros([QUERIES, WIDE], tl.float32)
     of_bias = tl.zeros([QUERIES], tl.float32)
-    for far in tl.static_range(2):
-        low, high = walked(far, ends, b, start, length, slots, QUERIES, FAR, WINDOW, CAUSAL)
+    for kind in tl.static_range(2 if chosen is None else 3):
+        low, high = walked(kind, ends, b, start, length, slots, picked, span, QUERIES, FAR, WINDOW, CAUSAL)
         for begin in range(low, high, KEYS):
             key_at = begin + tl.arange(0, KEYS)
+            if kind == OPENED:
+                key_at = opened_at(chosen, sizes, b, start // WINDOW, key_at, blocks, picked, span, sinks, length)
             k, v, added = met(
-                far, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
-                valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
+                kind, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
+                chosen, valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
                 length, slots, blocks, sinks, first, WINDOW, REACH, CAUSAL, D, WIDE,
             )
             logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
             weights = tl.exp2(logits - level[:, None])
             d_logits = weights * (tl.dot(d_o, tl.trans(v), input_precision=PRECISION) - slope[:, None])
             acc = tl.dot(d_logits.to(k.dtype), k, acc, input_precision=PRECISION)
-            if far:
+            if kind == SLOTS:
                 of_bias += tl.sum(d_logits, 1)
             if distance is not None:
                 add_by_distance(
-                    far, d_logits, d_distance, home, b, of_head, query_at, query_block, key_at, slots, first, REACH
+                    kind, d_logits, d_distance, home, b, of_head, query_at, query_block, key_at, slots, first, REACH
                 )
-    store_rows(d_query, d_query_strides, b, h, query_at, length, acc * scale, D, WIDE)
+    store_rows(d_query, d_query_strides, b, h, query_at, stop, acc * scale, D, WIDE)
     if head_bias is not None:
         tl.store(d_bias + of_head * tl.num_programs(1) + tl.program_id(1), tl.sum(of_bias, 0))
 
@@ -264,52 +319,73 @@ def backward_queries(
 def backward_keys(
     query, key, value, valid, ends, home, logit, less, head_bias, distance,
     lse, delta, q_strides, k_strides, v_strides, d_out, d_out_strides,
-    d_key, d_key_strides, d_value, d_value_strides, part, chunk,
-    scale, heads, length, slots, blocks, sinks, first,
+    d_key, d_key_strides, d_value, d_value_strides, part, chunk, order, starts,
+    chosen, sizes, scale, heads, length, slots, blocks, sinks, first, picked, span,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):
     """A tile of tokens, or with ``FAR`` of slots and the queries of one ``chunk``: ``d_key`` and ``d_value``.
 
-    ``part``: the distance from one chunk's gradients to the next one's.
+    ``part``: the distance from one chunk's gradients to the next one's. ``order`` and ``starts``, see blocks_by_slot:
+    a tile of one slot's tokens, and the queries of the blocks that selected it, whose share is added.
     """
     start, b, h = tl.program_id(1) * KEYS, tl.program_id(0) // heads, tl.program_id(0) % heads
     key_at = start + tl.arange(0, KEYS)[:, None]
     count = slots if FAR else length
     of_head = tl.program_id(0).to(tl.int64)
+    TILES: tl.constexpr = (WINDOW + QUERIES - 1) // QUERIES  # of a block
+    if order is not None:
+        tiles = tl.cdiv(span, KEYS)
+        slot, place = tl.program_id(1) // tiles, tl.program_id(1) % tiles * KEYS + tl.arange(0, KEYS)[:, None]
+        own = starts + of_head * (slots + 1) + slot
+        low, high = tl.load(own) * (TILES * QUERIES), tl.load(own + 1) * (TILES * QUERIES)
+        key_at = tl.where(low < high, tokens_of(slot, place, sizes, b, sinks, length), length)
     k = load_rows(key, k_strides, b, h, key_at, count, D, WIDE)
     v = load_rows(value, v_strides, b, h, key_at, count, D, WIDE)
     d_k = tl.zeros([KEYS, WIDE], tl.float32)
     d_v = tl.zeros([KEYS, WIDE], tl.float32)
     end = text_end(ends, b, 0, length)
-    if FAR:
-        low = tl.program_id(2) * chunk
-        high = low + chunk
-    else:
-        low, high = near_span(start, end, KEYS, WINDOW)
-        if CAUSAL:
-            low = start // QUERIES * QUERIES
-    high = tl.where(start < text_end(ends, b, 1 if FAR else 0, count), tl.minimum(high, end), low)
-    for begin in range(low, high, QUERIES):
+    if order is None:
+        if FAR:
+            low = tl.program_id(2) * chunk
+            high = low + chunk
+        else:
+            low, high = near_span(start, end, KEYS, WINDOW)
+            if CAUSAL:
+                low = start // QUERIES * QUERIES
+        high = tl.where(start < text_end(ends, b, 1 if FAR else 0, count), tl.minimum(high, end), low)
+    for at in range(low, high, QUERIES):
+        begin, stop = at, length
+        if order is not None:
+            number = at // QUERIES
+            block = tl.load(order + of_head * blocks * picked + number // TILES)
+            begin, stop = tile_of(block, number, length, QUERIES, WINDOW)
         rows = begin + tl.arange(0, QUERIES)
         query_block = (begin + tl.arange(0, ROWS)[None, :]) // WINDOW
-        level = tl.load(lse + of_head * length + rows, mask=rows < length, other=float("inf"))
+        level = tl.load(lse + of_head * length + rows, mask=rows < stop, other=float("inf"))
         slope = tl.load(delta + of_head * length + rows, mask=rows < length, other=0.0)
         text = tl.where(level < float("inf"), rows, length)[:, None]
         q = load_rows(query, q_strides, b, h, rows[:, None], length, D, WIDE)
         d_o = load_rows(d_out, d_out_strides, b, h, text, length, D, WIDE)
         if FAR:
             added = far_added(
-                home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first, REACH,
-            CAUSAL,
+                chosen, home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first,
+                REACH, CAUSAL,
             )
         else:
-            added = near_added(valid, distance, b, h, rows[None, :], query_block, key_at, length, WINDOW, REACH, CAUSAL)
+            added = near_added(
+                valid, distance, b, h, rows[None, :], query_block, key_at, length, WINDOW, REACH, CAUSAL,
+                NEAR if order is None else OPENED,
+            )
         logits = tl.dot(k, tl.trans(q), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
         weights = tl.exp2(logits - level[None, :])
         d_v = tl.dot(weights.to(d_o.dtype), d_o, d_v, input_precision=PRECISION)
         d_logits = weights * (tl.dot(v, tl.trans(d_o), input_precision=PRECISION) - slope[None, :])
         d_k = tl.dot(d_logits.to(q.dtype), q, d_k, input_precision=PRECISION)
     offset = tl.program_id(2).to(tl.int64) * part
-    store_rows(d_key + offset, d_key_strides, b, h, key_at, count, d_k * scale, D, WIDE)
+    d_k = d_k * scale
+    if order is not None:
+        d_k += load_rows(d_key, d_key_strides, b, h, key_at, count, D, WIDE)
+        d_v += load_rows(d_value, d_value_strides, b, h, key_at, count, D, WIDE)
+    store_rows(d_key + offset, d_key_strides, b, h, key_at, count, d_k, D, WIDE)
     store_rows(d_value + offset, d_value_strides, b, h, key_at, count, d_v, D, WIDE)
