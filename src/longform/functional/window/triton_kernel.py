@@ -106,12 +106,12 @@ def _exact(
     logit: Tensor,
     less: Tensor | None,
     chosen: Tensor | None,
-    sizes: Tensor | None,
+    sizes: Any,
     window: int,
     sinks: int,
     first: int | None,
     causal: bool,
-    span: int | None,
+    span: Any,
 ) -> Tensor:
     """Attention by formula.py: (B, h, n, d), zeros on padding."""
     length = query.shape[2]
@@ -125,16 +125,16 @@ def _exact(
     around = formula.neighbour_positions(length, window, query.device, neighbours)
     near = formula.near_bias(around, mask, length=length, dtype=logit.dtype)
     seen = formula.Blocks(formula.block_positions(length, window, query.device), around, near[:, None], far)
-    distances = None
+    distances: Any = None
     if causal:
         distances = formula.before_or_at(window, **where)[None, :, None], logit.new_zeros(1, 1, 1, 1)
     elif distance is not None:
         behind = beyond(distance, home[:, None] < blocks[:, None])
         distances = formula.near_distances(distance, window)[None, :, None], behind.transpose(0, 1)
-    if chosen is not None and sizes is not None and span is not None:
+    if chosen is not None:
         tokens = tokens_of(chosen.long(), sizes, span, mask, length=length, sinks=sinks)
         seen = opened(seen, Selected(logit, *tokens, chosen))
-        if distances is not None and distance is not None:
+        if distance is not None:
             distances = opened_distances(distances[0], distance, tokens[0], window), distances[1]
     of_blocks = formula.block_weights(query, key, memory_key, seen, bias, distances)
     context = formula.attended(of_blocks, value, memory_value, seen)
@@ -319,7 +319,7 @@ def _backward_keys(
         parts = [key.new_empty(chunks, *key.shape, dtype=torch.float32) for _ in names]
     else:
         parts = [_by_token(key)[None] for _ in names]
-    d_key, d_value = (x[0] for x in parts)
+    d_key, d_value = parts[0][0], parts[1][0]
     programs.backward_keys[(batch * heads, tiles, chunks)](
         query=of_heads["query"],
         q_strides=of_heads["q_strides"],
