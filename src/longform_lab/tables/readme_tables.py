@@ -10,7 +10,7 @@ MISSING = "–"
 SHIPPED = "minilm-16k"
 SEARCHES = {
     "qmsum-val": "find the meeting for a question (QMSum)",
-    "scisummnet": "find the paper for a summary (SciSummNet)",
+    "scisummnet": "find the paper for a summary (SciSummNet; Longform was trained on others of its papers)",
     "scifact": "find the abstract for a claim (SciFact, short texts)",
 }
 READERS = ("original, cut", "original, chunks averaged", SHIPPED, f"{SHIPPED} + BM25", "BM25")
