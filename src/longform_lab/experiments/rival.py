@@ -70,7 +70,7 @@ class ChunkReader(nn.Module):
 
 
 class ReadOnceLoss(AlignmentLoss):
-    """The loss with the activations of a whole step in memory (some 8 GB here): the same numbers in two thirds the time."""
+    """The loss with the activations of a whole step in memory, some 8 GB: the same numbers in two thirds of the time."""
 
     def forward(self, step: Step, kept: Tensor) -> Tensor:
         """See AlignmentLoss."""
