@@ -17,7 +17,7 @@ from longform.inference.weights import local_source
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
 from longform.training.alignment.sources import made_pair
-from longform_lab.demo.finding_report import gain, learned_gain, report_finding, shown_learned, shown_scores
+from longform_lab.demo.finding_report import TRAINING, gain, learned_gain, report_finding, shown_learned, shown_scores
 from longform_lab.demo.learning import STACKS
 from longform_lab.demo.pipeline import HEADINGS, Pipeline
 from longform_lab.evaluation.comparison import Contender, RunSettings, contenders
@@ -122,6 +122,7 @@ def summary(results: dict[str, dict[str, Any]], folder: Path) -> str:
     lines = [
         f"Longform demo: {learned_gain(results)}",
         f"  find        {gain(results['speeches']['rows'])}",
+        f"  training    {TRAINING}",
         f"  data        digits; {facts['queries']} passages, each taken out of one of {facts['documents']} speeches "
         f"({facts['words']:,} words); {minutes:.1f} minutes",
         f"  a layer     {shown_learned(results)}",

@@ -23,9 +23,8 @@ from longform.inference.encoders import Encoder
 from longform.inference.sentence_modules import load_sentence_transformer
 from longform.inference.weights import local_source
 from longform.training.alignment.job import AlignmentJob
-from longform.training.alignment.model import AlignmentLoss, OpenedModel, SentenceModel, open_sentence_model
+from longform.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
 from longform.training.alignment.sources import open_source
-from longform.training.alignment.steps import Step
 from longform.training.engine.run_folder import place_of_run
 from longform.training.engine.trainer import carry_out, current_process
 from longform_lab.experiments.weights import SETTINGS, sources
@@ -69,16 +68,6 @@ class ChunkReader(nn.Module):
         return [found[place] for place in range(len(pieces))]
 
 
-class ReadOnceLoss(AlignmentLoss):
-    """The loss with the activations of a whole step in memory, some 8 GB: the same numbers in two thirds of the time."""
-
-    def forward(self, step: Step, kept: Tensor) -> Tensor:
-        """See AlignmentLoss."""
-        with self.autocast():
-            vectors = [self.model(dict(batch))["sentence_embedding"] for batch in step.batches]
-        return self.calculate_loss([vectors], (step, kept))
-
-
 def in_chunks(encoder: Encoder, model: PreTrainedModel) -> Encoder:
     """The encoder with ``model`` over chunks: one vector of all tokens of a text."""
     return replace(encoder, model=ChunkReader(model), limit=LIMIT)
@@ -106,8 +95,6 @@ def train(data: Path, output: Path) -> Path:
         characters = 4 * (SETTINGS.max_length or LIMIT)
         pairs = [open_source(each, characters=characters, heldout=0, seed=SETTINGS.seed) for each in chosen]
         job = AlignmentJob(opened, pairs, [each.weight for each in chosen], SETTINGS, process)
-        settings: Any = {"temperature": SETTINGS.temperature, "keep_weight": SETTINGS.keep_weight}
-        job.loss = ReadOnceLoss(job.trained, autocast=job.autocast, **settings)
         carry_out(job, folder, kept=True, restart=False, shown=True)
     return aligned
 

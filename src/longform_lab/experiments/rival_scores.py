@@ -1,4 +1,4 @@
-"""Measurements of the original that ``rival`` trains, in the sets and the form of ``records/long_retrieval.jsonl``.
+"""Scores of the original that ``rival`` trains, in the sets and the form of ``records/long_retrieval.jsonl``.
 
     python -m longform_lab.experiments.rival_scores qmsum-val sts --data ../shared/data --model runs/rival/aligned
 
@@ -8,6 +8,7 @@ words are weighted and that learned nothing (``runs/rival/original``). "sts" is 
 """
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,13 @@ def by_passages(model: Path, name: str, data: Tables, dtype: str) -> list[dict[s
     return [row for row in rows if row["name"].startswith(name)]
 
 
+def steps_of(model: Path) -> int:
+    """How many steps the folder was trained for, as its records say; 0 without any."""
+    records = model / "records.jsonl"
+    rows = map(json.loads, records.read_text().splitlines()) if records.is_file() else ()
+    return next((row["step"] for row in rows if row["event"] == "end"), 0)
+
+
 def main() -> None:
     """Measure, append records, and print the scores."""
     parser = argparse.ArgumentParser(description="Measure the original over chunks, trained or not.")
@@ -96,11 +104,14 @@ def main() -> None:
     asked = parser.parse_args()
     base = UNTRAINED if asked.untrained else TRAINED
     name = f"{base}, {'chunks cut first' if asked.passages else 'chunks averaged'}"
+    steps = steps_of(asked.model)
     for chosen in asked.sets:
         if chosen == "sts":
             contender = Contender(base, str(asked.model), "whole", CHUNK)
             (row,) = compare_similarity([contender], str(asked.data / "stsb_dev.parquet"), RunSettings(dtype="float32"))
-            record = Record(name="sts", settings={"model": base}, metrics={"sts_spearman": row["spearman"]})
+            record = Record(
+                name="sts", settings={"model": base, "steps": steps}, metrics={"sts_spearman": row["spearman"]}
+            )
             append_records(RECORDS / "sts.jsonl", [record])
             print(record.metrics)
             continue
@@ -115,6 +126,7 @@ def main() -> None:
                     "contender": row["name"],
                     **sizes,
                     "reads": row["reads"],
+                    "steps": steps,
                 },
                 metrics={
                     "ndcg_at_10": row["ndcg@10"],

@@ -39,6 +39,7 @@ SETTINGS = {"figure3-small": "", "figure3-bytes": "-bytes", "figure3-gpu": "-gpu
 ALSO = {"figure3a": CLOSERS, "figure3d": ("window",)}
 FRONTIER, DATA = "frontier.png", "qmsum-val"
 ALIGNED_CHUNKS = "original aligned on meetings, chunks averaged"
+TRAINED_CHUNKS = "original trained as minilm-16k, chunks averaged"
 ALSO_SO = {  # Longforms of other weights that are read as a conversion is
     "window 64": ("minilm-16k", "minilm-meetings"),
     "pure mean": ("minilm-mean-256",),
@@ -142,7 +143,7 @@ def read_by(reading: str) -> tuple[set[str], str]:
     "minilm-mean-256"}, "Longform float32".
     """
     if reading.startswith("chunks, "):
-        return {CHUNKS, ALIGNED_CHUNKS}, reading.removeprefix("chunks, ")
+        return {CHUNKS, ALIGNED_CHUNKS, TRAINED_CHUNKS}, reading.removeprefix("chunks, ")
     model, dtype = reading.split(", ", 1)[1].rsplit(", ", 1)
     return {model, *ALSO_SO.get(model, ())}, f"Longform {dtype}"
 
