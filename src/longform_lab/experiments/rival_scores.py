@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from longform.evaluation.comparison import Contender, RunSettings, compare_similarity
-from longform.evaluation.retrieval import Ranker, cosine_ranker, fused_ranker, ranking_scores
-from longform.evaluation.retrieval_comparison import bm25_ranker, compare_retrieval
+from longform.evaluation.retrieval import Ranker, cosine_ranker, ranking_scores
 from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
 from longform.inference.encoders import Encoder
+from longform_lab.evaluation.comparison import Contender, RunSettings, compare_similarity
+from longform_lab.evaluation.retrieval_comparison import bm25_ranker, compare_retrieval, fused_ranker
 from longform_lab.experiments.rival import CHUNK, in_chunks
 from longform_lab.records import RECORDS, Record, append_records
 
