@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from longform.data.progress import hidden
 from longform.data.text import Document
 from longform.errors import ConfigurationError, require
 from longform.runs.facts import environment
@@ -148,9 +149,8 @@ def _trials(
     names = ["random", "aligned", *(f"layer {layer + 1}" for layer in layers)]
     paths = {name: output / PARTS / f"trials-{length}-{name.replace(' ', '-')}.jsonl" for name in names}
     missing = [name for name, path in paths.items() if not path.exists()]
-    with tqdm(
-        total=len(missing) * len(slots), desc=f"trials at n = {length}", unit="k", disable=not (progress and missing)
-    ) as bar:
+    unseen = hidden(progress and bool(missing))
+    with tqdm(total=len(missing) * len(slots), desc=f"trials at n = {length}", unit="k", disable=unseen) as bar:
         for sample in _samples(subject, settings, length, head_size, missing):
             cells = failure_cells(
                 sample,
@@ -193,7 +193,7 @@ def _errors(subject: BoundSubject, settings: BoundSettings, output: Path, progre
         size = 4 * count * min(heads, settings.head_count) * length**2
         behind = sorted({layer for layer, _ in missing})
         at_once = max(1, TOGETHER // size)
-        with tqdm(total=len(missing), desc="error against k", unit="k", disable=not progress) as bar:
+        with tqdm(total=len(missing), desc="error against k", unit="k", disable=hidden(progress)) as bar:
             for start in range(0, len(behind), at_once):
                 for sample in captured_samples(
                     subject.opened.model, ids, layers=behind[start : start + at_once], head_count=settings.head_count

@@ -43,7 +43,9 @@ def run(settings: Any) -> None:
 
     task = settings[settings.task]
     check_models(task.longform, task.original)
-    check_texts(task.get("data"), task.get("queries"), task.get("documents"))
+    check_texts(task.get("data"), fields=task.get("fields") or (task.get("text_field"), task.get("label_field")))
+    check_texts(task.get("queries"), fields=(task.get("query_field"), task.get("relevant_field")))
+    check_texts(task.get("documents"), fields=(task.get("id_field"), task.get("text_field")))
     if not (task.longform or task.original):
         raise ConfigurationError("nothing to evaluate: give --longform, --original, or both")
     check_device(task.device)

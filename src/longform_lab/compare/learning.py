@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from longform.choices import DTYPES
 from longform.data.batching import group_by_length, padded
+from longform.data.progress import hidden
 from longform.data.storage import atomic_write
 from longform.errors import InputError
 from longform.evaluation.classification import ClassificationScores, classification_scores
@@ -116,7 +117,7 @@ class Learner:
         self._resume()
         progress, settings = self.progress, self.settings
         saved = time.monotonic()
-        bar = tqdm(total=settings.steps, initial=progress.step, desc=self.name, unit="step", disable=not self.shown)
+        bar = tqdm(total=settings.steps, initial=progress.step, desc=self.name, unit="step", disable=hidden(self.shown))
         with bar:
             for places in self._batches(progress.step):
                 self._step(places)

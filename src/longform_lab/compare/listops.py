@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
+from longform.data.progress import hidden
 from longform.errors import ConfigurationError
 from longform.runs.settings import check_least
 from longform_lab.compare.sequences import LabelledSequences
@@ -85,7 +86,7 @@ def _node(generator: random.Random, shape: ListOpsShape, symbols: list[int], *, 
 def listops(count: int, shape: ListOpsShape, *, seed: int, part: str, progress: bool = False) -> LabelledSequences:
     """``count`` expressions; the n-th of a ``part`` ("train", "test") is the same whatever ``count`` is."""
     sequences, labels = [], []
-    for number in tqdm(range(count), desc=f"ListOps {part}", unit="text", leave=False, disable=not progress):
+    for number in tqdm(range(count), desc=f"ListOps {part}", unit="text", leave=False, disable=hidden(progress)):
         symbols, value = generate(random.Random(f"listops {seed} {part} {number}"), shape)
         sequences.append(np.array(symbols, dtype=np.uint8))
         labels.append(value)

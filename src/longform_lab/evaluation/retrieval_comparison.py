@@ -8,6 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from longform.choices import RETRIEVAL_SCORES
+from longform.data.progress import hidden
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError, require
@@ -139,7 +140,7 @@ def _chunked(
     texts = [beginning(encoder, each.text) if model.strategy == "cut" else each.text for each in corpus]
     batch, alone = options["max_tokens_per_batch"], model.strategy == "chunk-average"
     found = encode_chunks(encoder, texts, chunk_tokens=size, max_tokens_per_batch=batch, alone=alone)
-    bar = tqdm(found, total=len(texts), desc="chunks of", unit="text", disable=not options["progress"])
+    bar = tqdm(found, total=len(texts), desc="chunks of", unit="text", disable=hidden(options["progress"]))
     vectors = [each.vectors for each in bar]
     shorter = sum(len(text) < len(each.text) for text, each in zip(texts, corpus, strict=True))
     tokens = sum(map(len, content_ids(encoder.tokenizer, texts)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from longform.data.progress import hidden
 from longform.data.storage import locked
 from longform.runs.facts import commit
 from longform.runs.files import read_json, reading, write_json
@@ -60,7 +61,7 @@ def work_through(
     """
     commit()  # of the code that runs, whatever is checked out by the end
     finished = [read_part(folder, part) for part in parts]
-    with tqdm(total=len(parts), unit="part", desc=described, disable=not progress) as bar:
+    with tqdm(total=len(parts), unit="part", desc=described, disable=hidden(progress)) as bar:
         for place, part in enumerate(parts):
             bar.set_postfix_str(part.name)
             with locked(folder / LOCKS / part.name) as mine:

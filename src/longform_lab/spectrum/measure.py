@@ -13,6 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from longform.data.batching import Batch, tokenize, tokenized_batches
+from longform.data.progress import hidden
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
 from longform_lab.spectrum.capture import captured_layers
@@ -87,7 +88,7 @@ def measure_spectrum(
         )
     counts = TextCounts(wanted=settings.head_texts)
     sums, done = (RunningSums(settings.max_length), 0) if kept is None else kept.load(settings.max_length)
-    with tqdm(total=settings.texts, desc=name, unit="text", disable=not progress) as bar:
+    with tqdm(total=settings.texts, desc=name, unit="text", disable=hidden(progress)) as bar:
         batches = text_batches(opened.tokenizer, documents, settings, counts)
         for number, batch in enumerate(batches, start=1):
             if number > done:
