@@ -25,7 +25,10 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.no_grad()
 def test_every_kind_of_attention_gives_the_same(kind: str, dtype: torch.dtype) -> None:
-    model = LinformerModel(config(kind, hidden_size=32, intermediate_size=48, initializer_range=0.2)).eval().to(dtype)
+    options = {"hidden_size": 32, "intermediate_size": 48, "initializer_range": 0.2}
+    if dtype == torch.bfloat16 and "selected_slots" in KINDS[kind]:  # all of them: its roundings select others
+        options["selected_slots"] = 8
+    model = LinformerModel(config(kind, **options)).eval().to(dtype)
     ids, mask = inputs()
     expected, short = (model(*given).last_hidden_state for given in ((ids, mask), (ids[:1, :5],)))
     assert longform.pack_weights(model) is model
@@ -36,8 +39,9 @@ def test_every_kind_of_attention_gives_the_same(kind: str, dtype: torch.dtype) -
     worth = dtype in onednn.supported_dtypes()
     whole = 7 if model.config.is_gated_act else 6
     assert packed == (whole - 2 * own) * worth * model.config.num_hidden_layers
-    assert_close(model(ids, mask).last_hidden_state, expected.double())
-    assert_close(model(ids[:1, :5]).last_hidden_state, short.double())
+    scope = "model" if "selected_slots" in options else "function"  # two layers that round otherwise
+    assert_close(model(ids, mask).last_hidden_state, expected.double(), scope=scope)
+    assert_close(model(ids[:1, :5]).last_hidden_state, short.double(), scope=scope)
 
 
 def test_heads_stay_and_what_it_cannot_do_is_said(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from longform.functional.window.call import (
 from longform.functional.window.compiled import FEW_SEEN, PLAIN_MEMORY, CompiledDocument, train
 from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
-from longform.functional.window.selection import by_slot
+from longform.functional.window.selection import by_slot, by_token
 
 INFERENCE = (WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
 COMPILED_TRAINING = (
@@ -166,9 +166,13 @@ def weighted_window(
 
 def _weighted(call: WindowCall) -> Weighted:
     of_blocks, length = _block_weights(call), call.query.shape[2]
-    if call.selected:
-        of_slots = by_slot(of_blocks, call.selection, call.memory.slots, call.sinks)
-        return formula.weights_of_queries(of_slots, length), lambda rows: _attended(call, of_blocks)
-    weights = formula.weights_of_queries(of_blocks, length)
     seen = 3 if call.neighbours is None else call.neighbours.shape[1]
-    return weights, lambda rows: _attended(call, formula.weights_of_blocks(rows, call.window, seen))
+    if not call.selected:
+        weights = formula.weights_of_queries(of_blocks, length)
+        return weights, lambda rows: _attended(call, formula.weights_of_blocks(rows, call.window, seen))
+    choice = call.selection, call.memory.slots, call.sinks
+
+    def attended(rows: Tensor) -> Tensor:
+        return _attended(call, by_token(formula.weights_of_blocks(rows, call.window, seen), of_blocks, *choice))
+
+    return formula.weights_of_queries(by_slot(of_blocks, *choice), length), attended

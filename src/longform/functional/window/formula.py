@@ -65,9 +65,12 @@ def gather(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def gather_by_head(x: Tensor, positions: Tensor) -> Tensor:
-    """x (B, h, n, d) at ``positions`` (B, h, b, t) of its own for each head: (B, h, b, t, d)."""
-    index = positions.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
-    return x.gather(2, index).unflatten(2, positions.shape[2:])
+    """x (B, h, n, d) at ``positions`` (B, h, b, t) of its own for each head: (B, h, b, t, d).
+
+    Indexed by all axes: gathering along one folds b and t together, which ties an exported graph to some lengths.
+    """
+    batch, head = (torch.arange(size, device=x.device) for size in x.shape[:2])
+    return x[batch[:, None, None, None], head[:, None, None], positions]
 
 
 def near_bias(around: Tensor, mask: Tensor | None, *, length: int, dtype: torch.dtype) -> Tensor:

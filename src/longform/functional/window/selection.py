@@ -92,7 +92,7 @@ def tokens_of(
     seen = (places < sizes) & (tokens >= sinks) & (tokens < length)
     tokens, seen = tokens.clamp(0, length - 1).flatten(-2), seen.flatten(-2)
     if mask is not None:
-        seen = seen & mask.gather(1, tokens.flatten(1)).view_as(tokens)
+        seen = seen & mask[torch.arange(mask.shape[0], device=mask.device)[:, None, None, None], tokens]
     return tokens, seen
 
 
@@ -125,8 +125,26 @@ def by_slot(of_blocks: tuple[Tensor, Tensor], selected: Selected, slots: Slots, 
     """Weights of each block, of slots (B, h, b, w, S) and of tokens (B, h, b, w, 3 w + t), with those of the tokens in
     selected slots added to their slots: (B, h, b, w, S) and (B, h, b, w, 3 w).
     """
+    far, (near, of_tokens), home = _taken_apart(of_blocks, selected, slots, sinks)
+    return far.scatter_add(-1, home, of_tokens), near
+
+
+def by_token(
+    of_slots: tuple[Tensor, Tensor], of_blocks: tuple[Tensor, Tensor], selected: Selected, slots: Slots, sinks: int
+) -> tuple[Tensor, Tensor]:
+    """``of_blocks`` again, of ``by_slot`` of them: a selected slot's weight is shared out among its tokens as there."""
+    far, (_, of_tokens), home = _taken_apart(of_blocks, selected, slots, sinks)
+    whole = far.scatter_add(-1, home, of_tokens).gather(-1, home)
+    shares = of_tokens / torch.where(whole > 0, whole, 1.0)
+    left = of_slots[0].masked_fill((selected.far == HIDDEN)[..., None, :], 0.0)
+    return left, torch.cat([of_slots[1], of_slots[0].gather(-1, home) * shares], dim=-1)
+
+
+def _taken_apart(
+    of_blocks: tuple[Tensor, Tensor], selected: Selected, slots: Slots, sinks: int
+) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
+    """Weights of slots, of neighbours and of the tokens in selected slots, and the slots of these, (B, h, b, w, t)."""
     far, near = of_blocks
-    count = selected.tokens.shape[-1]
-    near, of_tokens = near[..., : near.shape[-1] - count], near[..., near.shape[-1] - count :]
+    near, of_tokens = near.split([near.shape[-1] - selected.tokens.shape[-1], selected.tokens.shape[-1]], dim=-1)
     home = (selected.tokens // slots.size[:, None, None, None] + sinks).clamp(max=far.shape[-1] - 1)
-    return far.scatter_add(-1, home[..., None, :].expand(of_tokens.shape), of_tokens), near
+    return far, (near, of_tokens), home[..., None, :].expand(of_tokens.shape)
