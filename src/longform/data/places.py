@@ -54,33 +54,32 @@ def _found(source: str, others: list[str]) -> list[InputFile]:
     system, path, prefix, query = _located(source if "://" in source else str(Path(source)))
     above = path[: path.find("*")].rpartition("/")[0] if "*" in path else path
     listed = _listed(system, path, above, source)
-    kinds = {each: named_kind(Path(each)) for each in listed if "*" not in path or _matches(each, path)}
-    shown = [each for each in kinds if not _is_hidden(each[len(above) :])]
-    wanted = [each for each in shown if kinds[each] in IN_PARTS]
-    others += [each for each in shown if kinds[each] not in IN_PARTS]
-    found = []
-    for each in once(wanted):
-        name = prefix.named + each[len(prefix.path) :] + query
-        place = name if "://" in name else os.path.abspath(name)
-        found.append(InputFile(name, place, str(kinds[each]), ENCODING.get()))
-    if not found:
+    kinds = {each: named_kind(Path(each)) for each in listed if _is_meant(each, path, above)}
+    others += (each for each, kind in kinds.items() if kind not in IN_PARTS)
+    wanted = [each for each, kind in kinds.items() if kind in IN_PARTS]
+    if not wanted:
         raise DataError(f'"{source}" has no .jsonl (also .gz, .zst) or .parquet files, which are read in parts')
-    return found
+    names = {each: prefix.named + each[len(prefix.path) :] + query for each in once(wanted)}
+    return [_input_file(name, str(kinds[each])) for each, name in names.items()]
+
+
+def _input_file(name: str, kind: str) -> InputFile:
+    return InputFile(name, name if "://" in name else os.path.abspath(name), kind, ENCODING.get())
 
 
 def _listed(system: Any, path: str, above: str, source: str) -> list[str]:
-    fs = require("pyarrow.fs", extra="cli")
+    fs, folder = require("pyarrow.fs", extra="cli"), above or "."
     try:
-        if isinstance(system, fs.LocalFileSystem) and os.path.exists(above or "."):  # pyarrow would follow loops
-            return glob.glob(path) if "**" not in path and path != above else files_below(above or ".", HIDDEN)
+        if isinstance(system, fs.LocalFileSystem) and os.path.exists(folder):  # pyarrow would follow loops
+            return glob.glob(path) if "**" not in path and path != above else files_below(folder, HIDDEN)
         info = system.get_file_info(above)
-        if info.type == fs.FileType.NotFound:
-            raise DataError(f'"{source}" does not exist')
-        every = [info] if info.is_file else system.get_file_info(fs.FileSelector(above, recursive=True))
+        every = [info] if info.is_file else []
+        if info.type == fs.FileType.Directory:
+            every = system.get_file_info(fs.FileSelector(above, recursive=True))
     except (OSError, ValueError) as error:  # ValueError: of names that are none
-        if isinstance(error, DataError):
-            raise
         raise DataError(f'"{source}" cannot be listed: {error}') from error
+    if info.type == fs.FileType.NotFound:
+        raise DataError(f'"{source}" does not exist')
     return sorted((each.path for each in every if each.is_file), key=lambda each: PurePosixPath(each).parts)
 
 
@@ -88,8 +87,10 @@ def _matches(path: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(path, pattern) and ("**" in pattern or path.count("/") == pattern.count("/"))
 
 
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith(HIDDEN) for part in PurePosixPath(path).parts)
+def _is_meant(path: str, pattern: str, above: str) -> bool:
+    """Whether ``path``, found in the folder ``above``, is neither hidden there nor against a glob."""
+    hidden = any(part.startswith(HIDDEN) for part in PurePosixPath(path[len(above) :]).parts)
+    return not hidden and ("*" not in pattern or _matches(path, pattern))
 
 
 def opened_place(file: InputFile, at: int = 0) -> IO[bytes]:

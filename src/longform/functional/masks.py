@@ -56,9 +56,9 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
     return None if bool(valid.all()) else valid
 
 
-def refuse_nested(*given: Tensor | None) -> None:
-    """Raise InputError where any tensor is a nested one of torch.nested."""
-    if any(x is not None and x.is_nested for x in given):
+def refuse_nested(given: Tensor) -> None:
+    """Raise InputError where ``given``, of any shape, is a nested tensor of torch.nested."""
+    if given.is_nested:
         raise InputError(
             "the input is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a mask"
         )

@@ -153,7 +153,7 @@ class LinformerAttention(SelfAttention):
         self.sinks = options.sink_tokens if options.kind in POOLED else 0
         self.window, self.memory_budget, self.dropout = window, options.memory_budget, dropout
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
-        self.selected_slots = selected_slots
+        self.selected_slots = min(selected_slots, *lengths)  # there are no more
         # Blocks of w with both neighbours reach across the whole text: full attention, and no memory to own.
         self.covers_all = _reaches(window, sizes.tokens) and not causal and tile is None
         self._all_heads = list(range(num_heads))
@@ -206,7 +206,8 @@ class LinformerAttention(SelfAttention):
         pair of that and the weights. Raises InputError on an input of another shape or length or a mask of another
         shape, and ConfigurationError where the window is too small for a bias by distance.
         """
-        refuse_nested(hidden_states, context)
+        if hidden_states.is_nested:  # before its shape is asked for
+            refuse_nested(hidden_states)
         shape = hidden_states.shape
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
         if context is not None:
@@ -250,7 +251,7 @@ class LinformerAttention(SelfAttention):
         if len(context) != len(hidden_states) or (value is not None and value.shape[:2] != context.shape[:2]):
             other = "hidden_states" if value is None else "hidden_states and value"
             raise InputError(f"context (or key) {tuple(context.shape)} and {other} are of other batches or tokens")
-        if _has_none(context):
+        if context.shape[1] == 0 and not torch.compiler.is_compiling():
             return self._of_nothing(hidden_states)
         source, mask = self.checked(context, mask, name="context")
         query = self.queries(hidden_states.to(source.dtype)).transpose(1, 2)
@@ -266,45 +267,42 @@ class LinformerAttention(SelfAttention):
         self, hidden_states: Tensor, attention_mask: Tensor | None, shared: Shared, *, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """The input of the output projection, (B, n, h d), and weights or None; see ``forward``."""
-        self.check_shape(hidden_states, "hidden_states")
-        self.check_distances(shared.distance_bias)
-        if _has_none(hidden_states):
+        if shared.distance_bias is not None:
+            self.check_distances(shared.distance_bias)
+        # A compiler is not asked about the length: that would tie its graph to some lengths.
+        if not torch.compiler.is_compiling() and 0 in hidden_states.shape[1:2]:
+            self.check_shape(hidden_states, "hidden_states")
             return self._of_nothing(hidden_states)
-        if self.causal and shared.cache is not None and shared.cache.begun:
+        if shared.cache is not None and shared.cache.begun:
             out = attend_next(self, hidden_states, attention_mask, shared, output_attentions=output_attentions)
             return out, None
         hidden, mask = self.checked(hidden_states, attention_mask, shared.grid)
         if self.grid is not None:
             return self._in_tiles(hidden, mask, self.grid, shared, output_attentions)
-        if self.causal and shared.cache is not None:
+        if shared.cache is not None:
             remember(self, hidden_states, hidden, mask, shared)
-        reading = hidden if shared.readers is None else self.checked(hidden_states, shared.readers)[0]
-        reading, shared = self._of_others(reading, mask, shared)
+        reading = hidden
+        if shared.readers is not None or shared.query is not None:
+            reading, shared = self._reading(hidden_states, mask, shared)
         query = self.queries(reading, shared.rotation).transpose(1, 2)
         if self.window is None or self.reaches_all(hidden.shape[1], output_attentions=output_attentions):
             memories = self.memories(hidden, mask, shared)
             context, weights = self.attended(query, memories, shared.distance_bias, output_attentions=output_attentions)
-        elif shared.readers is None:
-            context, weights = self._windowed(query, hidden, mask, shared, output_attentions)
         else:
-            raise InputError(
-                f"tokens that are not read (query_expansion with attend=False) need a text of at most 2 x "
-                f"attention_window={self.window} tokens, not n={hidden.shape[1]}: shorten the query, or convert with a "
-                "wider window"
-            )
+            context, weights = self._windowed(query, hidden, mask, shared, output_attentions)
         return context.transpose(1, 2).flatten(2), weights
+
+    def _reading(self, hidden_states: Tensor, mask: Tensor | None, shared: Shared) -> tuple[Tensor, Shared]:
+        """Inputs of queries, (B, n, D), where they are not those of keys, and ``shared`` with inputs of values."""
+        if shared.query is None or shared.value is None:
+            return self.checked(hidden_states, shared.readers)[0], shared
+        return self.checked(shared.query, mask)[0], shared._replace(value=self.checked(shared.value, mask)[0])
 
     def _of_nothing(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The context of hidden (B, n, D) in no tokens at all, zeros (B, n, h d), and weights (B, h, n, 0)."""
         batch, length, _ = hidden.shape
         width = self.num_heads * self.head_dim
         return hidden.new_zeros(batch, length, width), hidden.new_zeros(batch, self.num_heads, length, 0)
-
-    def _of_others(self, reading: Tensor, mask: Tensor | None, shared: Shared) -> tuple[Tensor, Shared]:
-        """The inputs of queries and of values, checked, where ``shared`` has them."""
-        if shared.query is None or shared.value is None:
-            return reading, shared
-        return self.checked(shared.query, mask)[0], shared._replace(value=self.checked(shared.value, mask)[0])
 
     def _in_tiles(
         self, hidden: Tensor, mask: Tensor | None, grid: Grid, shared: Shared, output_attentions: bool
@@ -434,6 +432,12 @@ class LinformerAttention(SelfAttention):
         """The context of query (B, h, n, d) in hidden (B, n, D), near tokens exactly, far ones in slots: (B, h, n, d),
         and weights or None. ``neighbours``: of the blocks of a grid.
         """
+        if shared.readers is not None:
+            raise InputError(
+                f"tokens that are not read (query_expansion with attend=False) need a text of at most 2 x "
+                f"attention_window={self.window} tokens, not n={hidden.shape[1]}: shorten the query, or convert with a "
+                "wider window"
+            )
         groups, dropout = self._groups(shared.projection), self.dropout if self.training else 0.0
         key, value = self.keys_and_values(hidden, mask, shared.rotation, shared.value)
         options = {
@@ -480,11 +484,6 @@ class LinformerAttention(SelfAttention):
             slots_are_tokens=asked and key.shape[1] <= projection.single_tokens,
             **options,
         )
-
-
-def _has_none(x: Tensor) -> bool:
-    """Whether x (B, n, D) has no tokens; a compiler is not asked, which would tie its graph to some lengths."""
-    return not torch.compiler.is_compiling() and x.shape[1] == 0
 
 
 def _joined(parts: list[Any], groups: list[list[int]], output_attentions: bool) -> tuple[Tensor, Tensor | None]:

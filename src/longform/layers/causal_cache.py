@@ -165,6 +165,7 @@ def attend_next(
         raise InputError(
             "output_attentions: there are no weights of tokens that go on from a cache; leave the cache out"
         )
+    attention.check_shape(given, "hidden_states")
     given, out = blank_padding(given, mask), []
     text = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device) if mask is None else mask
     for place in range(given.shape[1]):

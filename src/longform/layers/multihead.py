@@ -21,7 +21,8 @@ OF_TORCH = ("in_proj_", "q_proj_", "k_proj_", "v_proj_", "out_proj.")  # paramet
 
 
 def _check_axes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    refuse_nested(query, key, value)
+    for given in (query, key, value):
+        refuse_nested(given)
     if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3):
         raise InputError(
             f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}, "

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import InputError
-from longform.functional.masks import blank_padding, checked_mask
+from longform.functional.masks import blank_padding, checked_mask, refuse_nested
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
 from longform.layers.linear import are_affine, both, set_training
@@ -107,6 +107,8 @@ class SelfAttention(nn.Module, ABC):
 
     def check_shape(self, given: Tensor, name: str) -> None:
         """Raise InputError unless ``given`` is (B, n, width), by the width of hidden states or of a context."""
+        if given.is_nested:
+            refuse_nested(given)
         width = self.context_size if name == "context" else self.hidden_size
         if given.dim() != 3 or given.shape[2] != width:
             what = "context_size" if name == "context" else "hidden_size"

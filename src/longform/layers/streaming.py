@@ -157,6 +157,16 @@ def _windowed(
             yield where, residual[where] + blank
 
 
+def _with_more(
+    attention: LinformerAttention, keys: Tensor, values: Tensor, hidden: Tensor, rotation: Rotation | None
+) -> tuple[Tensor, Tensor]:
+    """``keys`` and ``values`` (m, h, d) of some tokens, and behind them those of hidden (1, c, D)."""
+    more = [x[0] for x in attention.keys_and_values(hidden, None, rotation)]
+    if len(keys):
+        more = [torch.cat(both) for both in zip((keys, values), more, strict=True)]
+    return more[0], more[1]
+
+
 def queries_at_a_time(window: int) -> int:
     """In whole blocks of ``window``."""
     return -(-CPU_ROWS // window) * window
@@ -182,10 +192,7 @@ def _contexts(
         turned, turned_new = (None if rotation is None else rotation.at(tokens) for tokens in (own, new))
         keys, values = (old[len(old) - kept :] for old in (keys, values))
         if formed < reach:
-            added = attention.keys_and_values(hidden[:, new], None, turned_new)
-            keys, values = (
-                torch.cat([old, x[0]]) if kept else x[0] for old, x in zip((keys, values), added, strict=True)
-            )
+            keys, values = _with_more(attention, keys, values, hidden[:, new], turned_new)
         formed = reach
         query = attention.queries(hidden[:, own], turned)[0]
         by_head = [x.transpose(0, 1) for x in (query, keys, values)]

@@ -28,7 +28,6 @@ from longform.functional.masks import (
     checked_mask,
     moved,
     reading_mask,
-    refuse_nested,
     text_first,
 )
 from longform.functional.pooling import pooled
@@ -442,7 +441,6 @@ class LinformerModel(LinformerPreTrainedModel):
         return None if self.pool is None else self.pool(hidden, mask)
 
     def _checked_shape(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        refuse_nested(input_ids, inputs_embeds)
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds, and not both")
         given = input_ids if input_ids is not None else inputs_embeds

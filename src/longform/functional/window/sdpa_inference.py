@@ -38,14 +38,15 @@ class SdpaDocument(DocumentAttention):
             far = far._replace(key=key, value=value, count=pad(far.count, (0, spare)))
         super().__init__(far)
         self._near_bias: Tensor | None = None
+        self._biases = 1 if far.distance_bias is None else far.key.shape[0]  # of a query and a slot
 
     def __call__(self, part: DocumentPart, out: Tensor) -> None:
         far, last, blocks = self.far, part.all_blocks() - 1, part.blocks()
-        rows_of_bias = part.window * (1 if far.distance_bias is None else far.key.shape[0])
-        several = max(1, min(CHUNK, BIAS_SIZE // (rows_of_bias * far.count.shape[0]))) if last > 2 else 1
+        biases = self._biases * part.window * far.count.shape[0]  # of a block
+        several = max(1, min(CHUNK, BIAS_SIZE // biases)) if last > 2 else 1
         if far.distance_bias is not None and self._near_bias is None:
             self._near_bias = near_distances(far.distance_bias, part.window)
-        selected = self.select(part) if far.selected and last > 1 else None
+        selected = self.select(part) if far.selected else None
         for first in range(blocks.start, blocks.stop, several):
             end = min(first + several, blocks.stop)
             rows = part.queries(first, end)

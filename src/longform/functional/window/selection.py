@@ -46,18 +46,17 @@ def block_sums(query: Tensor, mask: Tensor | None, window: int) -> Tensor:
 
 
 def largest(scores: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Indices of the ``most`` largest ``scores`` (..., S), the earlier of equal ones first, long (..., m), and whether
-    there are so many above -inf, bool (..., m).
+    """Indices of the ``most`` largest ``scores`` (..., S), the earlier of equal ones first, long (..., m), -1 where
+    there are fewer above -inf; and the scores with -inf in their place.
     """
     if not torch.compiler.is_compiling():  # there S may be a symbol
         most = min(most, scores.shape[-1])
-    indices, there = [], []
+    indices = []
     for _ in range(most):  # a few passes; sorting all, as a stable order asks for, took 20 times as long
         index = scores.argmax(dim=-1, keepdim=True)
-        indices.append(index)
-        there.append(scores.gather(-1, index) > HIDDEN)
+        indices.append(torch.where(scores.gather(-1, index) > HIDDEN, index, -1))
         scores = scores.scatter(-1, index, HIDDEN)
-    return torch.cat(indices, dim=-1), torch.cat(there, dim=-1)
+    return torch.cat(indices, dim=-1), scores
 
 
 @torch.no_grad()
@@ -71,14 +70,15 @@ def select(
     never selected; ``budget``: see formula.far_parts, over the slots that are left; ``most``: m.
     """
     count, far = slots.count.to(parts.logit.dtype)[:, None, None], parts.far[:, None]
-    scores = sums @ memory_key.to(sums.dtype).transpose(-1, -2)
-    index, there = largest(scores.masked_fill(~(far & parts.counted & (count > 0)), HIDDEN), most)
-    taken = torch.zeros_like(scores).scatter_add(-1, index, there.to(scores.dtype)) > 0
-    left, bias = far & ~taken, parts.logit[:, None, None]
+    may = far & parts.counted & (count > 0)
+    with torch.autocast(sums.device.type, enabled=False):  # rounded scores are often equal
+        scores = sums @ memory_key.to(sums.dtype).transpose(-1, -2)
+    chosen, rest = largest(scores.masked_fill(~may, HIDDEN), most)
+    left, bias = far & ~(may & (rest == HIDDEN)), parts.logit[:, None, None]
     if budget is not None:
         tokens = torch.where(left & parts.counted, count, 0.0).sum(dim=-1, keepdim=True).clamp(min=1.0)
         bias = bias + torch.where(parts.counted, (budget / tokens).log().clamp(max=0.0), 0.0)
-    chosen, span = torch.where(there, index, -1), slots.longest if slots.uniform is None else slots.uniform
+    span = slots.longest if slots.uniform is None else slots.uniform
     tokens, seen = tokens_of(chosen, slots.size, span, mask, length=length, sinks=sinks)
     return Selected(torch.where(left, bias, HIDDEN), tokens, seen, chosen)
 
@@ -132,7 +132,9 @@ def by_slot(of_blocks: tuple[Tensor, Tensor], selected: Selected, slots: Slots, 
 def by_token(
     of_slots: tuple[Tensor, Tensor], of_blocks: tuple[Tensor, Tensor], selected: Selected, slots: Slots, sinks: int
 ) -> tuple[Tensor, Tensor]:
-    """``of_blocks`` again, of ``by_slot`` of them: a selected slot's weight is shared out among its tokens as there."""
+    """``by_slot`` undone: weights of slots (B, h, b, w, S) and of tokens (B, h, b, w, 3 w + t), of ``of_slots`` that it
+    gave for ``of_blocks``. A selected slot's weight is shared out among its tokens as it was there.
+    """
     far, (_, of_tokens), home = _taken_apart(of_blocks, selected, slots, sinks)
     whole = far.scatter_add(-1, home, of_tokens).gather(-1, home)
     shares = of_tokens / torch.where(whole > 0, whole, 1.0)

@@ -93,9 +93,7 @@ def align(
 
     chosen = _sources(sources)
     named = [getattr(each, name) for each in chosen for name in ("pairs", "queries", "documents", "texts")]
-    for given, fields in (read for each in chosen for read in each.reads()):
-        if not isinstance(source := source_of(given), InMemory):
-            look(source, *fields)
+    _look_at(chosen)
     with place_of_run(output, (model, *named), process) as folder:
         opened = open_sentence_model(model, process.device)
         how: Any = {"heldout": settings.heldout_documents, "seed": settings.seed}
@@ -113,6 +111,13 @@ def align(
         records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
     )
+
+
+def _look_at(sources: Sequence[AlignmentSource]) -> None:
+    """Raise DataError where a file of the ``sources`` lacks a field, before a model is loaded."""
+    for given, fields in (read for each in sources for read in each.reads()):
+        if not isinstance(source := source_of(given), InMemory):
+            look(source, *fields)
 
 
 def _sources(given: Any) -> Sequence[AlignmentSource]:

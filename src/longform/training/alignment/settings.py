@@ -51,7 +51,7 @@ class AlignmentSource:
     weight: float = 1.0
 
     def reads(self) -> list[tuple[Any, tuple[str, ...]]]:
-        """What is read, each with the fields that its records have."""
+        """Sources that are read, each with the fields that its records have."""
         every = [
             (self.pairs, (self.query_field, self.document_field)),
             (self.queries, (self.query_field, self.relevant_field)),
