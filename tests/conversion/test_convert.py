@@ -77,11 +77,14 @@ def test_short_texts_get_the_sources_own_result(make_source, tmp_path, name, tas
         ({"attention_window": 12, "projected_length": 16}, 24),
         ({"attention_window": None, "projection": "mean", "projected_length": [12, 20], "sink_tokens": 4}, 12),
         ({"attention_window": 12, "projection": "convolution", "projected_length": 28}, 24),
+        ({"attention_window": 8, "projected_length": 12, "selected_slots": 1}, 18),
+        ({"attention_window": 4, "projected_length": 24, "memory_budget": 12, "selected_slots": 3}, 12),
+        ({"attention_window": 4, "projection": "convolution", "projected_length": 24, "selected_slots": 4}, 24),
     ],
 )
 def test_the_card_says_up_to_which_length_nothing_changes(make_source, options, exact):
     source = make_source("Bert", max_position_embeddings=32)
-    made = longform.convert(source, max_length=96, **options)
+    made = longform.convert(source, max_length=96, **{"selected_slots": 0, **options})
     said = re.search(r"Texts of up to (\d+) tokens get the source's own hidden states", card_of(made))
     assert said is not None
     assert int(said[1]) == exact
