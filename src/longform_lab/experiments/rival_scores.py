@@ -58,7 +58,7 @@ SETS: dict[str, Callable[[Path], Tables]] = {"qmsum-val": meetings, "scisummnet"
 
 def by_one_vector(model: Path, name: str, data: Tables, dtype: str) -> list[dict[str, Any]]:
     """Rows as of ``compare_retrieval``: the encoder over chunks, and fused with BM25."""
-    encoder = Encoder.from_pretrained(model, dtype=dtype, max_length=CHUNK)
+    encoder = Encoder.from_pretrained(model, dtype=dtype)
     reader = in_chunks(encoder, encoder.model)
     found: RetrievalData = read_retrieval(*data)
     began = time.perf_counter()
@@ -79,7 +79,7 @@ def by_one_vector(model: Path, name: str, data: Tables, dtype: str) -> list[dict
 
 def by_passages(model: Path, name: str, data: Tables, dtype: str) -> list[dict[str, Any]]:
     """Rows of the encoder over chunks that are read alone, and fused with BM25."""
-    contender = Contender(name, str(model), "chunk-average", CHUNK)
+    contender = Contender(name, str(model), "chunk-average")
     how: Any = {"score": "best-chunk", "chunk_tokens": PASSAGE, "bm25": True, "depth": DEPTH}
     rows = compare_retrieval([contender], *data, RunSettings(dtype=dtype), **how)
     return [row for row in rows if row["name"].startswith(name)]
@@ -107,7 +107,7 @@ def main() -> None:
     steps = steps_of(asked.model)
     for chosen in asked.sets:
         if chosen == "sts":
-            contender = Contender(base, str(asked.model), "whole", CHUNK)
+            contender = Contender(base, str(asked.model), "whole")
             (row,) = compare_similarity([contender], str(asked.data / "stsb_dev.parquet"), RunSettings(dtype="float32"))
             record = Record(
                 name="sts", settings={"model": base, "steps": steps}, metrics={"sts_spearman": row["spearman"]}

@@ -10,7 +10,7 @@ MISSING = "–"
 SHIPPED = "minilm-16k"
 SEARCHES = {
     "qmsum-val": "find the meeting for a question (QMSum)",
-    "scisummnet": "find the paper for a summary (SciSummNet; Longform was trained on others of its papers)",
+    "scisummnet": "find the paper for a summary (SciSummNet; others of its papers were trained on)",
     "scifact": "find the abstract for a claim (SciFact, short texts)",
 }
 ALIKE = f"original trained as {SHIPPED}"
