@@ -38,7 +38,7 @@ def test_quality_puts_each_reading_into_its_column() -> None:
     assert rows == [
         "| how alike two sentences are (STS-B dev) | Spearman × 100 | 90.0 | – | 87.0 | 85.0 | – | – | – |",
         "| find the meeting for a question (QMSum) | nDCG@10 × 100 | 30.0 | 35.0 | 41.0 | 40.0 | 51.0 | 50.0 | – |",
-        "| find the paper for a summary (SciSummNet; Longform was trained on others of its papers) | nDCG@10 × 100 "
+        "| find the paper for a summary (SciSummNet; others of its papers were trained on) | nDCG@10 × 100 "
         "| – | – | – | – | – | – | – |",
         "| find the abstract for a claim (SciFact, short texts) | nDCG@10 × 100 | – | – | – | – | – | – | 45.0 |",
     ]
