@@ -93,7 +93,7 @@ class Learned(nn.Module, ABC):
         else:
             self.register_parameter(name, nn.Parameter(torch.empty(shape), requires_grad=not frozen))
 
-    def forward(self, _: None) -> Tensor:
+    def forward(self, _: None = None) -> Tensor:
         """The tensor itself."""
         return getattr(self, self.name)
 

@@ -234,7 +234,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, Learned):
-            init.copy_(module(None), module.initial())
+            init.copy_(module(), module.initial())
         elif isinstance(module, PositionEmbedding) and self.config.position_init == "sinusoidal":
             rows, features = module.weight.shape
             places = torch.arange(rows) - self.config.position_offset
