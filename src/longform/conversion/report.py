@@ -151,7 +151,7 @@ def exact_tokens(options: Mapping[str, Any], max_length: int) -> int:
         sizes = (base,)
     while selected and reached < max_length:
         size = next((size for size in sizes if size * slots > reached), base)
-        if -(-(reached + 1) // size) - 2 * window // size > selected:  # far slots of the first block
+        if (-(-(reached + 1) // window) - 2) * (window // size) > selected:  # far slots of the last block
             break
         reached += 1
     return reached
