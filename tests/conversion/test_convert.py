@@ -77,7 +77,7 @@ def test_short_texts_get_the_sources_own_result(make_source, tmp_path, name, tas
         ({"attention_window": 12, "projected_length": 16}, 24),
         ({"attention_window": None, "projection": "mean", "projected_length": [12, 20], "sink_tokens": 4}, 12),
         ({"attention_window": 12, "projection": "convolution", "projected_length": 28}, 24),
-        ({"attention_window": 8, "projected_length": 12, "selected_slots": 4}, 24),
+        ({"attention_window": 4, "projected_length": 24, "selected_slots": 10}, 28),
         ({"attention_window": 4, "projected_length": 24, "memory_budget": 12, "selected_slots": 3}, 12),
         ({"attention_window": 4, "projection": "convolution", "projected_length": 24, "selected_slots": 4}, 24),
     ],
