@@ -25,6 +25,8 @@ REFUSED = (
     "rotary-local",
     "weighted_mean-rotary",
     "wide rotary heads",
+    "mean-window-selection",
+    "rotary-window-selection",
 )
 KINDS = [kind for kind in model_kinds.KINDS if kind not in REFUSED]
 OF_TEXTS = (LinformerModel, LinformerForSequenceClassification)

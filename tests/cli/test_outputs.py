@@ -10,12 +10,14 @@ from longform.data.storage import only_writer
 
 FILES = {
     "embed": "embed M T --output", "predict": "predict M T --output",
-    "sts": "evaluate sts --longform M --data T --output",
+    "sts": "evaluate sts --longform M --data T --fields [text,text,label] --output",
     "classification": "evaluate classification --original M --data T --output",
-    "retrieval": "evaluate retrieval --longform M --queries T --documents T --output",
+    "retrieval": "evaluate retrieval --longform M --queries T --documents T --query-field text --relevant-field label "
+    "--id-field label --output",
 }  # fmt: skip
 FOLDERS = {
-    "convert": "convert M", "distill": "distill M M T --output", "align": "align M T --output",
+    "convert": "convert M", "distill": "distill M M T --output",
+    "align": "align M T --query-field text --document-field label --output",
     "finetune": "finetune M T --output",
     "pretrain": "pretrain T --tokenizer M --output", "spectrum": "spectrum M --text T --output",
     "bound": "bound M --text T --output", "compare": "compare --data T --output",

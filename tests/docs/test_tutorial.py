@@ -67,7 +67,8 @@ def form(printed: str) -> list[str]:
     """
     shown = (line for line in printed.splitlines() if not line.startswith("truncated"))
     lines = (NUMBER.sub("#", re.sub("[━─]+", "━", line)) for line in shown)
-    return [re.sub(r"#( #)+", "#", " ".join(line.split())) for line in lines]
+    # numpy leaves room for a sign before the first number of an array where any has one.
+    return [re.sub(r"#( #)+", "#", " ".join(line.split())).replace("[ #", "[#") for line in lines]
 
 
 def blocks() -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Where bars of progress are seen: on a terminal and in a notebook; a log would have a line of each of their states."""
+"""Where bars that nobody asked for are seen: on a terminal and in a notebook; a log would have a line a state."""
 
 import sys
 

@@ -19,7 +19,6 @@ from transformers import AutoModel
 
 from longform.choices import POOLINGS
 from longform.data.batching import Batch
-from longform.data.progress import hidden
 from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
@@ -306,7 +305,7 @@ class Encoder(TextModel):
         if is_one(texts):
             return next(found)
         total = len(texts) if isinstance(texts, Sized) else None
-        return iter(tqdm(found, total=total, desc=self.verb, unit="text", disable=hidden(progress)))
+        return iter(tqdm(found, total=total, desc=self.verb, unit="text", disable=not progress))
 
     def changed(
         self,

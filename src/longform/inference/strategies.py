@@ -17,7 +17,6 @@ from tqdm import tqdm
 
 from longform.choices import STRATEGIES
 from longform.data.batching import Batch, TokenizedText, batches_of, tokenized_batches, windows
-from longform.data.progress import hidden
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError, DataError
@@ -214,6 +213,6 @@ class TextModel(ABC):
             options["window"] = batch_size
         total = 1 if is_one(texts) else len(texts) if isinstance(texts, Sized) else None
         outcomes = self.outcomes(usable_texts(texts, text_field=text_field, pair_field=pair_field), **options)
-        every = list(tqdm(outcomes, total=total, desc=self.verb, unit="text", disable=hidden(progress)))
+        every = list(tqdm(outcomes, total=total, desc=self.verb, unit="text", disable=not progress))
         values = np.stack([outcome.values for outcome in every]) if every else np.empty((0, self.features), np.float32)
         return Collected(values, sum(each.tokens for each in every), sum(each.truncated > 0 for each in every))

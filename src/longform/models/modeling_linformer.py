@@ -28,6 +28,7 @@ from longform.functional.masks import (
     checked_mask,
     moved,
     reading_mask,
+    refuse_nested,
     text_first,
 )
 from longform.functional.pooling import pooled
@@ -445,6 +446,7 @@ class LinformerModel(LinformerPreTrainedModel):
             raise InputError("give either input_ids or inputs_embeds, and not both")
         given = input_ids if input_ids is not None else inputs_embeds
         assert given is not None
+        refuse_nested(given)
         length = given.shape[1]
         limit = self.config.max_position_embeddings
         if length > limit:

@@ -42,12 +42,12 @@ def run(settings: Any) -> None:
     from longform.runs.settings import check_device, check_least
 
     task = settings[settings.task]
+    if not (task.longform or task.original):
+        raise ConfigurationError("nothing to evaluate: give --longform, --original, or both")
     check_models(task.longform, task.original)
     check_texts(task.get("data"), fields=task.get("fields") or (task.get("text_field"), task.get("label_field")))
     check_texts(task.get("queries"), fields=(task.get("query_field"), task.get("relevant_field")))
     check_texts(task.get("documents"), fields=(task.get("id_field"), task.get("text_field")))
-    if not (task.longform or task.original):
-        raise ConfigurationError("nothing to evaluate: give --longform, --original, or both")
     check_device(task.device)
     check_least(task, max_length=1, original_length=1, overlap=0, batch_tokens=1)
     from longform.data.storage import atomic_write
