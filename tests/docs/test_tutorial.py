@@ -64,8 +64,11 @@ def form(printed: str) -> list[str]:
     """Lines with # for numbers, and for runs of them; frames of tables are as long as what they hold.
 
     Counts of what was cut stand in a summary only where there are some: in the tutorial, but not of these small texts.
+    Whether so small a student is better after so short a healing depends on the machine's roundings, and with it which
+    folder comes next.
     """
-    shown = (line for line in printed.splitlines() if not line.startswith("truncated"))
+    printed = re.sub(r"^(next +longform finetune) \S+(.* embed) \S+", r"\1 STUDENT\2 STUDENT", printed, flags=re.M)
+    shown = (line for line in printed.splitlines() if not line.startswith(("truncated", "worse")))
     lines = (NUMBER.sub("#", re.sub("[━─]+", "━", line)) for line in shown)
     # numpy leaves room for a sign before the first number of an array where any has one.
     return [re.sub(r"#( #)+", "#", " ".join(line.split())).replace("[ #", "[#") for line in lines]
