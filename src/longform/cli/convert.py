@@ -152,7 +152,7 @@ def _add_attention(made: Any) -> None:
         type=int | Literal["auto"],
         default="auto",
         help="selection: slots beyond the window that each block of tokens sees token by token, those that it looks at "
-        f"most; 0: none; auto: up to {defaults.SELECTED} where there is a window",
+        f"most; 0: none; auto: up to {defaults.SELECTED} where a text is no longer than the source's own, else none",
     )
     made.add_argument(
         "--memory-budget",

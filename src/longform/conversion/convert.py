@@ -130,8 +130,8 @@ def convert(
     "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
     on each side), ``selected_slots`` (seen token by token), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens
     seen exactly), ``short_convolution`` and ``projection_init`` are LinformerConfig's. "auto": where the
-    projection allows a window one of 64 (128 for MPNet), up to 10 selected slots, of 16 tokens or more, and a budget of
-    the source's own length; about 256 slots at most.
+    projection allows a window one of 64 (128 for MPNet), a budget of the source's own length and, in a model for no
+    more tokens than that, up to 10 selected slots of 16 tokens or more; about 256 slots at most.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering", or
     None for what the source is. A head is carried over where the source has that task's (with as many labels, and not
     with another ``classifier_pooling`` than "cls"), else it is new.
@@ -342,6 +342,8 @@ def _attention_options(
         least = architecture.get("relative_attention_max_distance", 0)
         options["attention_window"] = defaults.default_window(options["projection"], least=least)
     window = options["attention_window"]
+    if options["selected_slots"] == "auto" and max_length > known:  # docs/guides/window-and-k.md says why
+        options["selected_slots"] = 0
     if options["projected_length"] == "auto":
         options["projected_length"] = defaults.default_slots(
             max_length=max_length, window=window, selected=options["selected_slots"]
