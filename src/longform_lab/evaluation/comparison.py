@@ -12,6 +12,7 @@ import numpy as np
 
 from longform.data.given import as_rows, source_of
 from longform.data.labels import lists_of_names, plain_labels
+from longform.data.progress import hidden
 from longform.data.records import Record, field, records_of, string_field
 from longform.data.text import read_documents
 from longform.errors import ConfigurationError, DataError
@@ -149,7 +150,7 @@ def run_options(model: Contender, settings: RunSettings) -> dict[str, Any]:
         "strategy": model.strategy,
         "overlap": settings.overlap if model.strategy == "chunk-average" else 0,
         "max_tokens_per_batch": settings.batch_tokens,
-        "progress": settings.progress,
+        "progress": not hidden(settings.progress),
     }
 
 
