@@ -52,7 +52,7 @@ def largest(scores: Tensor, most: int) -> tuple[Tensor, Tensor]:
     if not torch.compiler.is_compiling():  # there S may be a symbol
         most = min(most, scores.shape[-1])
     indices = []
-    for _ in range(most):  # a few passes; sorting all, as a stable order asks for, took 20 times as long
+    for _ in range(most):  # sorting all, as a stable order asks for, took ten times as long
         index = scores.argmax(dim=-1, keepdim=True)
         indices.append(torch.where(scores.gather(-1, index) > HIDDEN, index, -1))
         scores = scores.scatter(-1, index, HIDDEN)
