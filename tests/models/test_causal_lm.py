@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DataCollatorWithFlattening, DynamicCache
 
-from longform import LinformerConfig, LinformerForCausalLM
+from longform import LinformerConfig, LinformerForCausalLM, LinformerForSequenceClassification, LinformerModel
 from longform.errors import ConfigurationError, InputError
 from longform.layers.causal_cache import CausalCache
 from strategies import padded, randomised
@@ -113,6 +113,30 @@ def test_caches_of_other_kinds_are_refused():
         ):
             with pytest.raises(InputError, match="past_key_values is a DynamicCache, and can be a CausalCache"):
                 call(ids, past_key_values=other, **asked)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "lead", "late"])
+@torch.no_grad()
+def test_a_pooling_is_of_a_whole_text(pooling):
+    """With an empty cache it is that without; a piece that goes on from a cache is not taken for the text."""
+    config = LinformerConfig(**SIZES, classifier_pooling=pooling, num_labels=3)
+    classifier, ids = randomised(LinformerForSequenceClassification(config)), torch.randint(1, 40, (2, 21))
+    cache = CausalCache(2)
+    assert_close(classifier(ids, past_key_values=cache).logits, classifier(ids).logits, scope="model")
+    more = torch.randint(1, 40, (2, 5))
+    for given in ({"input_ids": more}, {"inputs_embeds": torch.randn(2, 5, 32)}):
+        for mask in (None, torch.ones(2, 5), torch.ones(2, 26)):
+            with pytest.raises(InputError, match="past_key_values has read the beginning of the texts, and a label is"):
+                classifier(**given, attention_mask=mask, past_key_values=cache)
+    assert cache.get_seq_length() == 21  # what is refused is not read
+    if pooling != "late":
+        model, whole = classifier.linformer, LinformerModel(config).eval()
+        whole.load_state_dict(model.state_dict(), strict=False)
+        out = whole(more, past_key_values=cache)
+        assert out.pooler_output is None
+        assert_close(
+            out.last_hidden_state, whole(torch.cat([ids, more], dim=1)).last_hidden_state[:, 21:], scope="model"
+        )
 
 
 @torch.no_grad()

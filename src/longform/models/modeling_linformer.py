@@ -259,6 +259,11 @@ class LinformerPreTrainedModel(PreTrainedModel):
         resize_sequence_length(self, length, projected_length=projected_length, positions=positions)
 
 
+def continues_text(cache: object) -> bool:
+    """Whether ``cache`` has read the beginning of the texts, so that the input is a later piece of them."""
+    return isinstance(cache, CausalCache) and cache.get_seq_length() > 0
+
+
 def _all_moved(there: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     """Each tensor with its tokens in the places ``there``."""
     return tuple(None if x is None else moved(x, there) for x in tensors)
@@ -282,7 +287,8 @@ class LinformerModel(LinformerPreTrainedModel):
     """The bare encoder: last_hidden_state (B, n, D), and with ``config.use_pooler`` pooler_output.
 
     pooler_output (B, D): BERT's pooler with ``classifier_pooling="cls"``, else that pooling of the hidden states, which
-    has no weights; (B, 2 D) with "cls_mean" or "cls_lead".
+    has no weights; (B, 2 D) with "cls_mean" or "cls_lead". None where a cache holds the beginning of the texts: a
+    pooling of one piece is not that of the text.
     """
 
     # Older checkpoints have a pooler's weights whatever the pooling.
@@ -343,6 +349,7 @@ class LinformerModel(LinformerPreTrainedModel):
         of BERT or of transformers' attention that it has not and that would change the result; warns of others.
         """
         _check_more(kwargs, causal=self.config.causal)
+        whole = not continues_text(past_key_values)
         mask, order, places = self._read(attention_mask, input_ids, inputs_embeds, past_key_values)
         readers = reading_mask(mask, query_expansion_positions)
         if inputs_embeds is not None:
@@ -372,7 +379,7 @@ class LinformerModel(LinformerPreTrainedModel):
             overwrite=own,
             cache=past_key_values,
         )
-        pooler_output = self._pooled(out.last_hidden_state, mask)
+        pooler_output = self._pooled(out.last_hidden_state, mask) if whole else None
         out = out if order is None else self._in_places(out, order)
         return BaseModelOutputWithPooling(
             last_hidden_state=out.last_hidden_state,

@@ -20,12 +20,18 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import can_return_tuple
 
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, InputError
 from longform.functional.masks import checked_mask
 from longform.functional.pooling import pooled_width
 from longform.layers.causal_cache import CausalCache
 from longform.models.configuration_linformer import LinformerConfig
-from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel, Pooling, norm_of
+from longform.models.modeling_linformer import (
+    LinformerModel,
+    LinformerPreTrainedModel,
+    Pooling,
+    continues_text,
+    norm_of,
+)
 
 
 def _head_dropout(config: LinformerConfig) -> nn.Dropout:
@@ -233,7 +239,14 @@ class LinformerForSequenceClassification(LinformerPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: object,
     ) -> SequenceClassifierOutput:
-        """``labels``: long (B,), float (B, labels) for multi-label, float (B,) for regression."""
+        """``labels``: long (B,), float (B, labels) for multi-label, float (B,) for regression.
+
+        Raises InputError where ``past_key_values`` has read the beginning of the texts: a label is of a whole text.
+        """
+        if continues_text(kwargs.get("past_key_values")):
+            raise InputError(
+                "past_key_values has read the beginning of the texts, and a label is of a whole text: give it at once"
+            )
         out = self.linformer(
             input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )
