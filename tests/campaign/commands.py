@@ -1,10 +1,11 @@
-"""The commands that write, each on random models and texts so small that it takes about a second."""
+"""The commands that write, each on random models and texts so small that it takes about a second, or minutes."""
 
 import json
 import random
 from pathlib import Path
 from typing import Any
 
+from campaign.counting import scaled
 from tiny_models import save_bert, save_longform
 
 from longform import convert
@@ -41,11 +42,17 @@ SLOW = {
     "--output {place}/out",
     "reproduce figure3": "reproduce figure3a --text {given}/texts.jsonl --preset {given}/preset.yaml "
     "--seeds 0 --output {place}/out",
-    "benchmark": "benchmark --sizes tiny --lengths 32 64 --competitors ours-linear sdpa --repeats 1 "
-    "--threads 1 --output {place}/out",
+    "benchmark": "benchmark --sizes tiny --lengths 32 64 --competitors ours-linear --repeats 1 --threads 1 "
+    "--output {place}/out",
     "demo": "demo --scale tiny --output {place}/out",
 }
 LINES = QUICK | SLOW
+BUT_DEMO = [name for name in LINES if name != "demo"]  # which takes minutes: it is killed once, at a random moment
+
+
+def trials_of(name: str) -> int:
+    """How often a command is tried in one way: once, and in ``make campaign`` six times where it takes a second."""
+    return scaled(1, 6) if name in QUICK else 1
 
 
 def make_inputs(folder: Path, tokenizer: Any) -> Path:

@@ -3,7 +3,7 @@
 A test asks for the fixture ``tally`` and adds to it: ``tally.inputs += 1``. CAMPAIGN_SCALE is "ci" (the default: a
 small part, which ``make test`` runs) or "full" (``make campaign``). With CAMPAIGN_RECORDS, the path of a .jsonl file,
 a record is appended to it when a test ends, and tests that it says have passed on this commit are not run again: a
-campaign of hours goes on where it was.
+campaign that was stopped goes on where it was.
 """
 
 import os

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign.commands import QUICK
-from campaign.counting import FULL, Tally, scaled
+from campaign.commands import QUICK, trials_of
+from campaign.counting import FULL, Tally
 from campaign.trials import Trials, complaint
 
 ROOM = 1.3  # of what an unbroken run leaves: while it works it needs more
@@ -45,7 +45,7 @@ def test_a_full_disk_is_said_in_one_line_and_costs_nothing(
     name: str, given: Path, tmp_path: Path, tally: Tally
 ) -> None:
     trials, draw, lost = Trials(name, given, tmp_path), random.Random(name), []
-    whole, count = trials.unbroken(), scaled(1, 20 if name in QUICK else 8)
+    whole, count = trials.unbroken(), trials_of(name)
     for number in range(count):
         place = trials.place()
         size = PAGE + int(ROOM * whole.bytes * (number + draw.random()) / count)

@@ -34,7 +34,7 @@ from longform.training.labels import examples_of
 from longform.training.pretraining.settings import load_preset
 from longform_lab.records import read_records
 
-INPUTS = scaled(20, 10_000)  # of each reader
+INPUTS = scaled(20, 500)  # of each reader
 SECONDS = 20  # of the processor, for one input
 WAITING = 300  # seconds for one input: on a busy machine most of them are waited for
 MEMORY = 3 * 2**30  # bytes that reading one may map

@@ -10,16 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from campaign.commands import LINES, QUICK, command_line
+from campaign.commands import BUT_DEMO, LINES, QUICK, command_line, trials_of
 from campaign.contents import differences
 from campaign.counting import FULL, Tally, scaled
 from campaign.processes import Ended, Running, run_truly
 from campaign.trials import Trials
 
-MOMENTS = scaled(1, 20)
 AGAIN = 0.3  # of the trials are killed once more when they are started again
 # Of the quick commands, make test kills a third at random moments, and another third before changes of files.
-AT_MOMENTS, AT_CHANGES = (list(LINES), list(LINES)) if FULL else (list(QUICK)[::3], list(QUICK)[1::3])
+AT_MOMENTS, AT_CHANGES = (list(LINES), BUT_DEMO) if FULL else (list(QUICK)[::3], list(QUICK)[1::3])
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def spread(count: int, end: float, draw: random.Random) -> Iterator[list[float]]
 @pytest.mark.parametrize("trials", AT_MOMENTS, indirect=True)
 def test_killed_at_random_moments_it_goes_on_to_the_same_output(trials: Trials, tally: Tally) -> None:
     whole, lost = trials.unbroken(), []
-    for moments in spread(MOMENTS, whole.seconds, random.Random(trials.name)):
+    for moments in spread(trials_of(trials.name), whole.seconds, random.Random(trials.name)):
         place = trials.place()
         tally.kills += sum(killed(trials, trials.start(place).kill(after)) for after in moments)
         lost += trials.finish(place, whole, f"killed after {moments} s")
@@ -57,7 +56,7 @@ def test_killed_at_random_moments_it_goes_on_to_the_same_output(trials: Trials, 
 @pytest.mark.parametrize("trials", AT_CHANGES, indirect=True)
 def test_killed_before_a_change_of_a_file_it_goes_on_to_the_same_output(trials: Trials, tally: Tally) -> None:
     whole, lost = trials.unbroken(), []
-    count = min(len(whole.changes), scaled(1, 20 if trials.name in QUICK else 8))
+    count = min(len(whole.changes), trials_of(trials.name))
     for moments in spread(count, len(whole.changes), random.Random(trials.name)):
         place, changes = trials.place(), list(map(int, moments))
         tally.kills += sum(killed(trials, trials.start(place, change=1 + change).end()) for change in changes)
@@ -79,7 +78,7 @@ def test_an_older_output_is_there_until_the_new_one_is(
     before = trials.place()
     assert Running([*command_line(name, given, before), *older.split()], tmp_path / "older.log").end().status == 0
     draw = random.Random(name)
-    for change in draw.sample(range(len(whole.changes)), min(len(whole.changes), scaled(2, 40))):
+    for change in draw.sample(range(len(whole.changes)), min(len(whole.changes), scaled(2, 10))):
         place = trials.place()
         assert Running([*command_line(name, given, place), *older.split()], tmp_path / "older.log").end().status == 0
         tally.kills += killed(trials, trials.start(place, change=1 + change).end())
@@ -97,7 +96,7 @@ def test_a_true_start_that_is_killed_goes_on(name: str, given: Path, tmp_path: P
     trials, draw, lost = Trials(name, given, tmp_path), random.Random(name), []
     whole = trials.unbroken()
     seconds = run_truly(command_line(name, given, trials.place()), tmp_path / "unbroken.log").seconds
-    for _ in range(scaled(1, 10)):
+    for _ in range(scaled(1, 2)):
         place = trials.place()
         line = command_line(name, given, place)
         tally.kills += killed(

@@ -10,8 +10,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from campaign.commands import QUICK
-from campaign.counting import FULL, Tally, scaled
+from campaign.commands import QUICK, trials_of
+from campaign.counting import FULL, Tally
 from campaign.trials import Trials, complaint
 
 MOST = 256 * 2**20  # bytes of address space beyond what is loaded; these commands need less
@@ -26,7 +26,7 @@ def test_a_lack_of_memory_is_said_in_one_line_and_costs_nothing(
 ) -> None:
     trials, draw, lost = Trials(name, given, tmp_path), random.Random(name), []
     whole = trials.unbroken()
-    for _ in range(scaled(1, 20)):
+    for _ in range(trials_of(name)):
         place = trials.place()
         size = int(MOST * draw.random() ** 3)  # most of them small
         ended = trials.start(place, memory_bytes=size).kill(WAITING + 5 * whole.seconds)

@@ -27,8 +27,7 @@ OPTIONS = {
     "TSAN_OPTIONS": "halt_on_error=1 ignore_noninstrumented_modules=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
-SEEDS = scaled([0], [0, 700, 1400])
-CASES = {MEMORY: scaled(21, 700), RACES: scaled(14, 210)}  # of each seed: multiples of the seven kinds
+CASES = {MEMORY: scaled(18, 120), RACES: scaled(12, 36)}  # multiples of the six kinds
 PLANTED = {  # file, what is there, what is put in its place, and what the sanitizer says
     "a tensor": (MEMORY, "rows.c", "i = 0; i < rows; i++)", "i = 0; i <= rows; i++)", "heap-buffer-overflow"),
     "a workspace": (MEMORY, "linear.c", "packed - memory;", "packed - memory - 64;", "heap-buffer-overflow"),
@@ -83,13 +82,10 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize(("library", "threads"), [
     (MEMORY, 3), pytest.param(MEMORY, 1, marks=pytest.mark.nightly), pytest.param(RACES, 4, marks=pytest.mark.nightly),
 ], indirect=["library"])  # fmt: skip
-@pytest.mark.parametrize("seed", SEEDS)
-def test_kernels_keep_to_their_memory_and_to_their_part(
-    library: tuple[Path, str], threads: int, seed: int, tally: Tally
-) -> None:
+def test_kernels_keep_to_their_memory_and_to_their_part(library: tuple[Path, str], threads: int, tally: Tally) -> None:
     path, sanitizer = library
     cases = CASES[sanitizer]
-    code, printed = call_kernels(path, sanitizer, seed=seed, cases=cases, threads=threads)
+    code, printed = call_kernels(path, sanitizer, seed=0, cases=cases, threads=threads)
     assert (code, printed.splitlines()[-1:]) == (0, ["done"]), printed[-5000:]
     tally.inputs += cases
 

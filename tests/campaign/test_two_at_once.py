@@ -5,14 +5,14 @@ import time
 from pathlib import Path
 
 import pytest
-from campaign.commands import LINES, QUICK
+from campaign.commands import BUT_DEMO, trials_of
 from campaign.contents import differences
-from campaign.counting import FULL, Tally, scaled
+from campaign.counting import FULL, Tally
 from campaign.processes import Ended
 from campaign.trials import Trials, complaint
 
 SHARED = ("compare", "reproduce figure3")  # of these several processes may share the work out
-NAMES = list(LINES) if FULL else ["embed", "finetune"]
+NAMES = BUT_DEMO if FULL else ["embed", "finetune"]
 
 
 def objections(name: str, both: list[Ended]) -> list[str]:
@@ -29,7 +29,7 @@ def objections(name: str, both: list[Ended]) -> list[str]:
 def test_of_two_at_once_one_writes_and_the_other_is_told(name: str, given: Path, tmp_path: Path, tally: Tally) -> None:
     trials, draw, lost = Trials(name, given, tmp_path), random.Random(name), []
     whole, losers = trials.unbroken(), 0
-    for number in range(scaled(1, 10 if name in QUICK else 3)):
+    for number in range(trials_of(name)):
         place = trials.place()
         first = trials.start(place)
         time.sleep(draw.random() * whole.seconds / 2 if number else 0)
