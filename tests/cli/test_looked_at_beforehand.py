@@ -25,6 +25,9 @@ REFUSED: dict[str, tuple[str, str]] = {
     "embed, column": ("embed MODEL a.csv --output out.jsonl --text-field other", COLUMNS),
     "embed, id": ("embed MODEL a.csv --output out.jsonl --id-field other", COLUMNS),
     "embed, kept": ("embed MODEL a.csv --output out --keep own=label new=other", COLUMNS),
+    "embed, kept of text": ("embed MODEL a.txt --output out.jsonl --keep x", 'a.txt: no field "x" to keep; plain t'),
+    "embed, kept of lines": ("embed MODEL - --output out --keep text x", 'standard input: no field "x" to keep; plain'),
+    "predict, kept": ("predict MODEL mixed --output out.jsonl --keep n=label", 'a.txt: no field "label"'),
     "embed, blank": ("embed MODEL blank.txt --output out.parquet", EMPTY.format("blank.txt")),
     "embed, nothing": ("embed MODEL none.jsonl --output out.jsonl", EMPTY.format("none.jsonl")),
     "embed, header alone": ("embed MODEL header.csv --output out.jsonl", EMPTY.format("header.csv")),
@@ -51,10 +54,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, content in {
         "a.csv": 'text,label\n"of\nseveral lines",x\n',
         "q.jsonl": '{"query": "x", "relevant": 1}\n',
+        "a.txt": "of several words",
+        "mixed/a.csv": "text,label\none,x\n",
+        "mixed/a.txt": "two",
         "header.csv": "text,label\n",
         "blank.txt": " \n\n\t",
         "none.jsonl": "",
     }.items():
+        Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(content)
     for model, config in {"MODEL": {}, "REMEMBERS": {"fine_tuning": {"text_field": "body"}}}.items():
         Path(model).mkdir()
@@ -78,6 +85,8 @@ def test_the_same_from_python_before_a_model_is_loaded(here: Path) -> None:
         lambda: longform.embed("MODEL", Files(("a.csv",)), text_field="other"),
         lambda: longform.embed("MODEL", rows, text_field="other"),
         lambda: longform.embed("MODEL", rows, keep=["other"]),
+        lambda: longform.embed("MODEL", "a.txt", keep=["other"]),
+        lambda: longform.embed("MODEL", ["a text"], keep=["other"]),
         lambda: longform.predict("REMEMBERS", "a.csv"),
         lambda: longform.distill("MODEL", "MODEL", "a.csv", text_field="other"),
         lambda: longform.align("MODEL", "a.csv"),

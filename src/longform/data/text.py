@@ -1,8 +1,9 @@
 """Documents from files, folders, standard input and records, one at a time; and how many there are."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -289,19 +290,39 @@ class Reader:
         return cleaned
 
 
-def look(sources: Iterable[str | Path], *fields: str | None, unreadable: bool = False) -> list[str]:
+def look(
+    sources: Iterable[str | Path],
+    *fields: str | None,
+    kept: Collection[str] = (),
+    stdin_format: str = "lines",
+    unreadable: bool = False,
+) -> list[str]:
     """The names of files in folders that are passed over. Raises DataError, before a model is loaded, where no source
-    holds anything, or the first record of a file lacks one of the ``fields`` (None: not asked for).
+    holds anything, or the first record of a file lacks one of the ``fields`` (None: not asked for) or ``kept`` ones,
+    which plain text has not.
 
     ``unreadable``: a file that cannot be read is passed by, for whoever reads it has more to say of that.
     Nothing is read of pipes, standard input, globs, URIs, saved and "hf:" data sets; of a folder the first files are.
     """
     listed, report = list(map(str, sources)), ReadReport()
     here = [source_files(source, report) for source in listed if "*" not in source and "://" not in source]
+    if kept:
+        _check_no_plain_text(chain.from_iterable(here), next(iter(kept)), stdin_format)
+    fields = (*fields, *kept)
     found = [_holds_text(Path(file), fields, unreadable) for files in here for file in files[:FILES_LOOKED_AT]]
     if found and not any(found) and len(found) == sum(map(len, here)) and len(here) == len(listed):
         raise DataError(f"no documents in {', '.join(listed)}: nothing but white space")
     return report.passed_over
+
+
+def _check_no_plain_text(files: Iterable[str | Path], field: str, stdin_format: str) -> None:
+    for file in files:
+        if file == STANDARD_INPUT:
+            plain, named = stdin_format == "lines", "standard input"
+        else:
+            plain, named = Path(file).is_file() and file_kind(Path(file)) == TEXT, str(file)
+        if plain:
+            raise DataError(f'{named}: no field "{field}" to keep; plain text has no fields')
 
 
 def _holds_text(path: Path, fields: Iterable[str | None], unreadable: bool) -> bool:

@@ -115,7 +115,9 @@ def look_at(
     if not isinstance(source, InMemory):
         if settings.on_error == "fail":
             parts = output is not None and in_parts(output)  # which say how a bad file is left out
-            look(source, text, pair, settings.id_field, *kept.values(), unreadable=parts)
+            more = [field for field in kept.values() if field != text]
+            how = {"kept": more, "stdin_format": settings.stdin_format, "unreadable": parts}
+            look(source, text, pair, settings.id_field, **how)
     elif isinstance(source.given, Sized):
         first = next(read_documents(source, text_field=text, pair_field=pair, id_field=settings.id_field))
         kept_fields(first, kept, text_field=text)
