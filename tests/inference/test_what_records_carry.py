@@ -18,12 +18,15 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from longform.data.text import Document, count_documents
 from longform.errors import ConfigurationError, DataError
 from longform.inference import run as inference
 from longform.inference.encoders import Encoder
 from longform.inference.kept_fields import kept_fields
+from longform.inference.resumable import write_parquet
 from longform.inference.run import InferenceSettings, embed, predict
 
 SETTINGS = InferenceSettings(progress=False)
@@ -131,6 +134,8 @@ MIXED: dict[str, list[Any]] = {
     "large": [2**63, 1, 2**200],
     "lists": [["k", 1], [], None],
     "lists of bools": [[True], [1], []],
+    "bools and numbers in lists": [[0.0, False], [True, 2.5], []],
+    "bools and numbers in rows": [{"a": [0.5]}, {"a": [1.5, False]}, None],
     "rows of other names": [{"a": 1}, {"b": {}}, {}],
     "no names": [{}, None, {}],
     "whole in float": [2**60 + 1, 0.5, None],
@@ -165,6 +170,38 @@ def test_kept_values_in_parquet_have_a_type_that_holds_them_or_are_json(
         assert list(map(json.loads, table[name].to_pylist())) == values, name
     for name, (values, kind) in SURE.items():
         assert (table[name].to_pylist(), str(table[name].type)) == (values, kind)
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+)
+NAMES = st.sampled_from(["a", "b", "", "a.b", "\0"])
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=8
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=5))
+def test_any_json_is_in_parquet_as_it_is_or_as_json(values: list[Any]) -> None:
+    file = io.BytesIO()
+    write_parquet(lambda: iter([{"id": "a", "kept": value} for value in values]), file)
+    found = pyarrow.parquet.read_table(file)["kept"].to_pylist()
+    assert is_same_json(found, values) or is_same_json(list(map(json.loads, found)), values)
+
+
+def is_same_json(found: Any, given: Any) -> bool:
+    """Whether both are the same; of numbers false is not 0, and 1.0 is 1."""
+    if isinstance(given, list):
+        return isinstance(found, list) and len(found) == len(given) and all(map(is_same_json, found, given))
+    if isinstance(given, dict):
+        return isinstance(found, dict) and is_same_json([*map(list, found.items())], [*map(list, given.items())])
+    return isinstance(found, bool) == isinstance(given, bool) and found == given
 
 
 @pytest.mark.parametrize(

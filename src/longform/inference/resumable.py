@@ -87,11 +87,20 @@ def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
     try:
         both = [arrow.schema([("kept", each)]) for each in (kind, arrow.array(values).type)]
         common = arrow.unify_schemas(both, promote_options="permissive").field("kept").type
-        whole = arrow.array(values, common).to_pylist() == values
+        found = arrow.array(values, common).to_pylist()
     except (arrow.ArrowException, OverflowError):  # mixed types, large numbers
         return None
     deepest = max(accumulate((letter == "<") - (letter == ">") for letter in str(common)))
-    return common if whole and "struct<>" not in str(common) and deepest <= DEEPEST else None
+    return common if deepest <= DEEPEST and "struct<>" not in str(common) and _is_same(found, values) else None
+
+
+def _is_same(found: Any, given: Any) -> bool:
+    """Whether a JSON value is ``given``; false and 0, which are equal in Python and which Arrow mixes, are not."""
+    if isinstance(given, list) and isinstance(found, list):
+        return len(found) == len(given) and all(map(_is_same, found, given))
+    if isinstance(given, dict) and isinstance(found, dict):
+        return found.keys() == given.keys() and all(_is_same(found[name], value) for name, value in given.items())
+    return isinstance(found, bool) == isinstance(given, bool) and found == given
 
 
 PARTIAL, SETTINGS, DOCUMENTS = BESIDE = (".partial", ".settings", ".documents")  # while it is not finished
