@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 import torch
 from model_kinds import config, model
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import get_scheduler
 
@@ -81,6 +82,20 @@ def test_the_innermost_multiplier_counts_for_all_that_a_module_holds():
     assert found["slow.scores.weight"] == found["slow.attention.query.weight"] == (0.05, 0.0)
     assert found["plain.weight"] == (0.1, 0.5)
     assert found["slow.attention.groups.0.key_projection.matrix"][0] < 0.05
+
+
+@pytest.mark.parametrize("kind", ["linear", "linear-layerwise", "convolution-window"])
+@pytest.mark.parametrize("adapter", ["lora", "dora"])
+def test_adapters_learn_at_the_networks_rate(kind, adapter):
+    """Matrices of LoRA inside a projection are none of its entries, and one rate is right for all of them."""
+    parameters = sorted({name.rpartition(".")[2] for name, _ in model(kind).named_parameters() if "projection" in name})
+    places = {"target_modules": ["query", "value"], "target_parameters": parameters if adapter == "lora" else None}
+    adapted = get_peft_model(model(kind), LoraConfig(r=2, use_dora=adapter == "dora", **places))
+    found = _groups_of(adapted, weight_decay=0.5)
+    assert set(found) == {name for name, p in adapted.named_parameters() if p.requires_grad}
+    assert any(".groups." in name or "projection" in name for name in found) == (adapter == "lora")
+    vectors = {name for name, p in adapted.named_parameters() if p.ndim == 1}
+    assert {name: (0.1, 0.0 if name in vectors else 0.5) for name in found} == found
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup", "polynomial"])

@@ -14,7 +14,8 @@ def parameter_groups(module: nn.Module, *, lr: float, weight_decay: float | None
     """Groups for torch.optim of the trained parameters of ``module``, each once, however many modules share it.
 
     ``lr``: learning rate. A module multiplies it for its own parameters, and for those of the modules inside it, by an
-    attribute ``learning_rate_multiplier``, as projections do; these have no weight decay.
+    attribute ``learning_rate_multiplier``, as projections do; these have no weight decay. Adapters of PEFT inside them
+    are matrices of other sizes of entries: they learn at ``lr``, as all adapters do, and decay.
     ``weight_decay``: of other matrices; None: the optimizer's own. Vectors (biases, norms) have none.
     """
     groups: dict[tuple[float, float | None], list[nn.Parameter]] = {}
@@ -36,5 +37,6 @@ def _inside(module: nn.Module, outer: float | None) -> Iterator[tuple[nn.Paramet
     own = getattr(module, "learning_rate_multiplier", outer)
     for parameter in module.parameters(recurse=False):
         yield parameter, own
-    for child in module.children():
-        yield from _inside(child, own)
+    adapters = getattr(module, "adapter_layer_names", ())  # of a layer of PEFT
+    for name, child in module.named_children():
+        yield from _inside(child, None if name in adapters else own)
