@@ -1,62 +1,93 @@
-"""Hidden tokens: the right share, never a special token, fixed for the validation set at every length."""
+"""Tokens that a model is asked for: the right share, never a special token, fixed for the validation set."""
+
+from typing import Any
 
 import numpy as np
+import pytest
+import torch
 
-from longform.data.special_tokens import SpecialTokens
-from longform.data.token_store import BlockFrame, Blocks, TokenStore
-from longform.training.pretraining.masking import Hiding, collate_blocks, fixed_masked_set, mask_block
+from longform.data.token_store import TokenStore
+from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
+from longform.errors import ConfigurationError
+from longform.training.pretraining.batches import IGNORED, AskedBlocks, Asking, stacked
 
-HIDING = Hiding(0.15, mask_id=4, first_ordinary=5, vocabulary=90)
-FRAME = BlockFrame(SpecialTokens((2,), (3,)), 3, 0)
-
-
-def test_the_shares_are_bert_s() -> None:
-    content = np.full(20_000, 50)
-    hidden, places, labels = mask_block(content, HIDING, 3, (0, 1))
-    assert len(places) == 3_000
-    assert (labels == 50).all()
-    assert np.delete(hidden, places).tolist() == np.delete(content, places).tolist()
-    masked, same = (hidden[places] == 4).mean(), (hidden[places] == 50).mean()
-    assert abs(masked - 0.8) < 0.03
-    assert abs(same - 0.1) < 0.02
-    assert hidden[hidden != 4].min() >= 5
+LENGTH = 32
 
 
-def test_masks_depend_on_their_seed_alone() -> None:
-    content = np.arange(10, 60)
-    one, again, other = (mask_block(content, HIDING, 3, seed)[1].tolist() for seed in ((0, 7), (0, 7), (0, 8)))
-    assert one == again != other
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return train_tokenizer(
+        ["the rain falls on the hill and the river runs to the sea"] * 5, TokenizerSettings(vocab_size=280)
+    )
 
 
-def test_separators_are_not_hidden() -> None:
-    content = np.array([3, 9, 3])
-    assert all(mask_block(content, HIDING, 3, (seed,))[1].tolist() == [1] for seed in range(20))
+def _asking(tokenizer: Any, length: int = LENGTH, *, causal: bool = False) -> Asking:
+    return Asking(tokenizer, length, fraction=0.15, causal=causal)
 
 
-def test_a_batch_says_where_and_what() -> None:
-    blocks = [mask_block(content, HIDING, 3, (5,)) for content in (np.arange(10, 40), np.arange(50, 60))]
-    batch = collate_blocks(blocks, FRAME, 32)
-    assert batch.input_ids.shape == (2, 32)
-    assert batch.attention_mask is not None
-    assert batch.attention_mask.sum(1).tolist() == [32, 12]
-    whole, _ = FRAME.stack([np.arange(10, 40), np.arange(50, 60)], 32)
-    assert whole.flatten()[batch.places].tolist() == batch.labels.tolist()
-    assert batch.weight == 4 + 2
+def _whole(part: AskedBlocks) -> torch.Tensor:
+    """The ids as they were before some were hidden."""
+    return torch.where(part.labels == IGNORED, part.input_ids, part.labels)
 
 
-def test_the_validation_set_asks_for_the_same_tokens_at_every_length() -> None:
-    tokens = np.random.default_rng(0).permutation(np.arange(5, 905)).astype(np.uint16)
-    store = TokenStore(tokens, np.array([300, 420, 900]))
+def test_the_shares_are_bert_s(tokenizer: Any) -> None:
+    row = _asking(tokenizer, 20_002).row(np.full(20_000, 50), (0, 1))
+    asked = row.labels[0] != IGNORED
+    found = row.input_ids[0, asked]
+    assert abs(asked.float().mean() - 0.15) < 0.01
+    assert set(_whole(row)[0, 1:-1].tolist()) == {50}
+    assert abs((found == tokenizer.mask_token_id).float().mean() - 0.8) < 0.03
+    assert abs((found == 50).float().mean() - 0.1) < 0.03
+    assert row.weight == int(asked.sum())
+
+
+def test_masks_depend_on_their_seed_only(tokenizer: Any) -> None:
+    content = np.arange(10, 40)
+    one, again, other = (_asking(tokenizer).row(content, seed).labels for seed in ((0, 7), (0, 7), (0, 8)))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_special_tokens_and_padding_are_not_asked_for(tokenizer: Any, causal: bool) -> None:
+    content = np.array([10, tokenizer.sep_token_id, 11])
+    rows = [_asking(tokenizer, causal=causal).row(content, (seed,)) for seed in range(50)]
+    (part,) = stacked(rows, 50)
+    assert part.attention_mask is not None
+    assert part.attention_mask.sum(1).tolist() == [5] * 50
+    asked = (part.labels != IGNORED).any(dim=0)
+    assert asked[:5].tolist() == ([False, True, True, False, False] if causal else [False, True, False, True, False])
+    assert not asked[5:].any()
+    framed = [tokenizer.cls_token_id, *content, tokenizer.sep_token_id]
+    assert _whole(part)[:, :5].tolist() == [framed] * 50
+    assert stacked([_asking(tokenizer, 5).row(content, (0,))], 1)[0].attention_mask is None  # nothing is padded
+
+
+def test_the_validation_set_asks_for_the_same_tokens_at_every_length(tokenizer: Any) -> None:
+    tokens = np.random.default_rng(0).integers(5, 280, 900).astype(np.uint16)
+    store, documents = TokenStore(tokens, np.array([300, 420, 900])), np.array([0, 2])
     asked = []
     for length, packing in ((12, "full"), (33, "full"), (47, "documents")):
-        blocks = Blocks(store, np.array([0, 2]), FRAME, length=length, packing=packing, keep_rest=True)
-        parts = fixed_masked_set(blocks, HIDING, blocks_at_once=4)
-        asked.append(sorted(label for part in parts for label in part.labels.tolist()))
+        rows = _asking(tokenizer, length).fixed(store, documents, packing)
+        labels = torch.cat([row.labels.flatten() for row in rows])
+        asked.append(labels[labels != IGNORED].tolist())
+        whole = torch.cat([_whole(row)[0, 1:][: length - 2] for row in rows])
+        assert set(asked[-1]) <= set(whole.tolist()) <= {*tokens.tolist(), *tokenizer.all_special_ids}
     assert asked[0] == asked[1] == asked[2]
-    assert len(asked[0]) == round(0.15 * 300) + round(0.15 * 480)
+    assert abs(len(asked[0]) - 0.15 * 780) < 40
 
 
-def test_texts_without_tokens_ask_for_nothing() -> None:
-    blocks = Blocks(TokenStore(np.zeros(0, np.int32), np.zeros(2, np.int64)), np.arange(2), FRAME, length=8,
-                    packing="full", keep_rest=True)  # fmt: skip
-    assert fixed_masked_set(blocks, HIDING, blocks_at_once=2) == []
+def test_texts_without_tokens_ask_for_nothing(tokenizer: Any) -> None:
+    store = TokenStore(np.zeros(0, np.int32), np.zeros(2, np.int64))
+    for packing in ("full", "documents"):
+        assert _asking(tokenizer).fixed(store, np.arange(2), packing) == []
+
+
+def test_what_cannot_be_asked(tokenizer: Any) -> None:
+    with pytest.raises(ConfigurationError, match="length=2 leaves no room beside 2"):
+        _asking(tokenizer, 2)
+    tokenizer = train_tokenizer(["the rain"] * 5, TokenizerSettings(vocab_size=262))
+    tokenizer.mask_token = None
+    assert _asking(tokenizer, causal=True).content == LENGTH - 2
+    with pytest.raises(ConfigurationError, match="the tokenizer has no mask_token_id"):
+        _asking(tokenizer)

@@ -18,8 +18,8 @@ from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError, DataError
 from longform.training.engine.run_folder import RunFolder
 from longform.training.engine.trainer import Training
-from longform.training.pretraining.data import PretrainingData, block_frame, split_documents
-from longform.training.pretraining.masking import collated, next_tokens
+from longform.training.pretraining.batches import IGNORED, Asking
+from longform.training.pretraining.data import PretrainingData, split_documents
 from longform.training.pretraining.model import AskedTokensLoss, config_for, full_attention_twin, new_model
 from longform.training.pretraining.run import PretrainingResult, pretrain
 from longform.training.pretraining.settings import PretrainingSettings
@@ -169,7 +169,7 @@ def test_attention_does_not_change_order_masks_and_initial_weights(
     original = Training._take_step
 
     def noted(self: Any, parts: Any) -> None:
-        seen[-1] += [tensor for part in parts for tensor in (part.input_ids, part.places, part.labels)]
+        seen[-1] += [tensor for part in parts for tensor in (part.input_ids, part.labels)]
         return original(self, parts)
 
     monkeypatch.setattr(Training, "_take_step", noted)
@@ -250,15 +250,13 @@ def test_a_causal_model_learns_goes_on_and_generates(
 
 def test_the_causal_loss_is_that_of_the_model_s_head(tiny_tokenizer: Any) -> None:
     model = new_model(config_for(CAUSAL, tiny_tokenizer, causal=True), 0).eval()
-    frame, content = block_frame(tiny_tokenizer, causal=True), np.array([7, 9, 3, 8, 6])  # 3 parts two documents
-    (part,) = collated([next_tokens(content, frame)], frame, 16, 1)
-    assert part.labels.tolist() == [7, 9, 3, 6]
-    labels = torch.full((1, 16), -100)
-    labels[0, part.places] = part.labels
+    content = np.array([7, 9, 3, 8, 6])  # 3 parts two documents
+    part = Asking(tiny_tokenizer, 16, fraction=0.15, causal=True).row(content, ())
+    assert part.labels[part.labels != IGNORED].tolist() == [7, 9, 3, 6]
     loss = AskedTokensLoss(model)
     found = loss(model, part, torch.device("cpu"))
     loss.remove()
-    expected = model(part.input_ids, attention_mask=part.attention_mask, labels=labels).loss
+    expected = model(part.input_ids, attention_mask=part.attention_mask, labels=part.labels).loss
     torch.testing.assert_close(found, expected)
 
 

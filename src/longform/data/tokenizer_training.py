@@ -1,11 +1,11 @@
 """Tokenizers trained on the corpus itself: byte-level BPE (GPT-2's and RoBERTa's) and WordPiece (BERT's)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import normalizers
 
 from longform.errors import ConfigurationError, DataError
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 MOST_LETTERS = 1_000  # of a WordPiece vocabulary; rarer characters are unknown tokens
-BYTES = 256  # of which every byte-level vocabulary has one token each
+ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # in the order of their ids
+LEAST = {"byte-bpe": 256 + len(ROBERTA), "wordpiece": 10}  # tokens of the smallest vocabulary
 
 
 @dataclass(frozen=True)
@@ -35,19 +36,14 @@ class TokenizerSettings:
     min_frequency: int = 2
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigurationError(f'the tokenizer kind "{self.kind}" is not known; it is one of {", ".join(KINDS)}')
-        least = KINDS[self.kind].least
-        if self.vocab_size < least:
-            raise ConfigurationError(f"vocab_size={self.vocab_size} is less than the {least} that {self.kind} needs")
+        if self.kind not in LEAST:
+            raise ConfigurationError(f'the tokenizer kind "{self.kind}" is not known; it is one of {", ".join(LEAST)}')
+        if self.vocab_size < LEAST[self.kind]:
+            raise ConfigurationError(
+                f"vocab_size={self.vocab_size} is less than the {LEAST[self.kind]} that {self.kind} needs"
+            )
         if self.min_frequency < 1:
             raise ConfigurationError(f"min_frequency={self.min_frequency} must be at least 1")
-
-
-class _Kind(NamedTuple):
-    special: dict[str, str]  # Hugging Face's name -> the token, in the order of their ids
-    least: int  # tokens of the smallest vocabulary
-    train: Callable[["_Counted", TokenizerSettings, list[str], bool], Tokenizer]
 
 
 def train_tokenizer(
@@ -69,12 +65,11 @@ def train_tokenizer(
     from transformers import PreTrainedTokenizerFast  # not above: --help reads the settings' fields
 
     settings = settings or TokenizerSettings()
-    kind = KINDS[settings.kind]
     seen = _Counted(texts)
-    tokenizer = kind.train(seen, settings, list(dict.fromkeys(kind.special.values())), progress)
+    made = _wordpiece(seen, settings, progress) if settings.kind == "wordpiece" else _byte_bpe(seen, settings, progress)
     if not seen.characters:
         raise DataError("the corpus is empty: there is no text to train a tokenizer on")
-    found = tokenizer.get_vocab_size()
+    found = len(made)
     if exact and found < settings.vocab_size:
         raise DataError(
             f"vocab_size={settings.vocab_size:,} is more than the corpus supports: {seen.characters:,} characters give "
@@ -86,13 +81,12 @@ def train_tokenizer(
             f"vocab_size={settings.vocab_size:,} is less than the {found:,} tokens of the corpus's characters alone: "
             f"use more, or kind byte-bpe"
         )
-    _frame(tokenizer, kind.special["cls_token"], kind.special["sep_token"], double=settings.kind == "byte-bpe")
     lengths: dict[str, Any] = {} if max_length is None else {"model_max_length": max_length}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+    return PreTrainedTokenizerFast(  # the class of either kind would read back its own rules, without the lower case
+        tokenizer_object=made.backend_tokenizer,
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
-        **kind.special,
+        **made.special_tokens_map,
         **lengths,
     )
 
@@ -110,90 +104,46 @@ class _Counted:
             yield text
 
 
-def _frame(tokenizer: Tokenizer, first: str, last: str, *, double: bool) -> None:
-    """One token before and one after a text; RoBERTa puts two between a pair."""
-    pair = f"{first} $A {last} {last} $B {last}" if double else f"{first} $A {last} $B {last}"
-    # TemplateProcessing, because RobertaProcessing's keywords differ between versions of tokenizers.
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{first} $A {last}",
-        pair=pair,
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (first, last)],
-    )
+def _byte_bpe(texts: _Counted, settings: TokenizerSettings, shown: bool) -> Any:
+    from transformers import RobertaTokenizer
 
-
-def _byte_bpe(texts: _Counted, settings: TokenizerSettings, special: list[str], shown: bool) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
+    rules = RobertaTokenizer(vocab={token: number for number, token in enumerate(ROBERTA)})
     if settings.lowercase:
-        tokenizer.normalizer = normalizers.Sequence(
-            [normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()]
-        )
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=settings.vocab_size,
-        min_frequency=settings.min_frequency,
-        special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=shown,
+        folded = [normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()]
+        rules.backend_tokenizer.normalizer = normalizers.Sequence(folded)
+    return _trained(rules, texts, settings, shown)
+
+
+def _trained(rules: Any, texts: _Counted, settings: TokenizerSettings, shown: bool, **options: Any) -> Any:
+    return rules.train_new_from_iterator(
+        texts, settings.vocab_size, min_frequency=settings.min_frequency, show_progress=shown, **options
     )
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
 
 
-def _wordpiece(texts: _Counted, settings: TokenizerSettings, special: list[str], shown: bool) -> Tokenizer:
+def _wordpiece(texts: _Counted, settings: TokenizerSettings, shown: bool) -> Any:
     """BERT's. The trainer numbers "##x" in the order of a hash table, and breaks ties by number; so they come first."""
-    tokenizer = _bert_rules(models.WordPiece(unk_token=special[1]), settings)
-    letters = _letters(texts, tokenizer, limit=min(MOST_LETTERS, settings.vocab_size // 3))
-    inside = [f"##{letter}" for letter in letters if len(_words(tokenizer, f"a{letter}a")) == 1]
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=settings.vocab_size,
-        min_frequency=settings.min_frequency,
-        special_tokens=[*special, *inside],
-        initial_alphabet=letters,
-        limit_alphabet=len(letters),
-        show_progress=shown,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    made = _bert_rules(models.WordPiece(tokenizer.get_vocab(with_added_tokens=False), unk_token=special[1]), settings)
-    made.add_special_tokens(special)
-    return made
+    from transformers import BertTokenizer
+
+    rules = BertTokenizer(do_lower_case=settings.lowercase)
+    letters = _letters(texts, rules, limit=min(MOST_LETTERS, settings.vocab_size // 3))
+    inside = [f"##{letter}" for letter in letters if len(_words(rules, f"a{letter}a")) == 1]
+    options = {"new_special_tokens": inside, "initial_alphabet": letters, "limit_alphabet": len(letters)}
+    vocabulary = _trained(rules, texts, settings, shown, **options).get_vocab()
+    return BertTokenizer(vocab=vocabulary, do_lower_case=settings.lowercase)
 
 
-def _bert_rules(model: Any, settings: TokenizerSettings) -> Tokenizer:
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=settings.lowercase)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    return tokenizer
+def _words(rules: Any, text: str) -> list[str]:
+    backend = rules.backend_tokenizer
+    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))]
 
 
-def _words(tokenizer: Tokenizer, text: str) -> list[str]:
-    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
-
-
-def _letters(texts: Iterable[str], tokenizer: Tokenizer, *, limit: int) -> list[str]:
+def _letters(texts: Iterable[str], rules: Any, *, limit: int) -> list[str]:
     """The most frequent characters after normalisation, at most ``limit``, sorted."""
     raw: Counter[str] = Counter()
     for text in texts:
         raw.update(text)
     counts: Counter[str] = Counter()
     for character, count in raw.items():
-        for letter in "".join(_words(tokenizer, character)):
+        for letter in "".join(_words(rules, character)):
             counts[letter] += count
     return sorted(sorted(counts, key=lambda letter: (-counts[letter], letter))[:limit])
-
-
-_ROBERTA = {
-    "bos_token": "<s>",
-    "cls_token": "<s>",
-    "pad_token": "<pad>",
-    "eos_token": "</s>",
-    "sep_token": "</s>",
-    "unk_token": "<unk>",
-    "mask_token": "<mask>",
-}
-_BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-KINDS = {
-    "byte-bpe": _Kind(_ROBERTA, BYTES + len(set(_ROBERTA.values())), _byte_bpe),
-    "wordpiece": _Kind(_BERT, 2 * len(_BERT), _wordpiece),
-}

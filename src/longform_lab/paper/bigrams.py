@@ -3,8 +3,8 @@
 import numpy as np
 
 from longform.data.token_store import TokenStore
+from longform.training.pretraining.batches import IGNORED, AskedBlocks, unigram_shares
 from longform.training.pretraining.data import PretrainingData
-from longform.training.pretraining.masking import AskedBlocks, unigram_shares
 
 COUNTED = 2**24  # tokens whose pairs are counted, at most
 
@@ -47,6 +47,7 @@ def _pairs(store: TokenStore, documents: np.ndarray, vocabulary: int) -> np.ndar
 
 def _asked(part: AskedBlocks, none: int) -> tuple[np.ndarray, np.ndarray]:
     """The token before each hidden one, ``none`` where a block begins with it, and the hidden ones."""
-    ids, places, hidden = part.input_ids.numpy().flatten(), part.places.numpy(), part.labels.numpy()
-    ids[places] = hidden
+    ids, labels = part.input_ids.numpy().flatten(), part.labels.numpy().flatten()
+    places = np.flatnonzero(labels != IGNORED)
+    ids[places] = hidden = labels[places]
     return np.where(places % part.input_ids.shape[1] == 0, none, ids[places - 1]), hidden

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longform.data.token_store import TokenStore
-from longform.training.pretraining.masking import AskedBlocks, unigram_loss, unigram_shares
+from longform.training.pretraining.batches import IGNORED, AskedBlocks, unigram_loss, unigram_shares
 from longform_lab.paper import bigrams
 
 VOCABULARY = 5
@@ -33,8 +33,8 @@ def _loss(documents: list[list[int]], chosen: list[int], hidden: list[AskedBlock
 def _hidden(rows: list[list[int]], places: list[int]) -> AskedBlocks:
     ids = torch.tensor(rows)
     at = torch.tensor(places)
-    labels = ids.flatten()[at]
-    return AskedBlocks(ids.flatten().index_fill(0, at, 4).view_as(ids), None, at, labels)
+    labels = torch.full_like(ids, IGNORED).flatten().index_copy(0, at, ids.flatten()[at]).view_as(ids)
+    return AskedBlocks(ids.flatten().index_fill(0, at, 4).view_as(ids), None, labels)
 
 
 def _one_by_one(documents: list[list[int]], shares: np.ndarray, rows: list[list[int]], places: list[int]) -> float:

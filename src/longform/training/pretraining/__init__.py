@@ -1,5 +1,5 @@
 """Pre-training of a language model from nothing, masked or causal. Read ``run.py`` first.
 
-``data.py`` reads the corpus, makes the tokenizer and, with ``masking.py``, batches; ``model.py`` has the new weights
+``data.py`` reads the corpus, makes the tokenizer and, with ``batches.py``, batches; ``model.py`` has the new weights
 and the loss, ``settings.py`` and ``recipes/`` settings under a name.
 """

@@ -11,30 +11,27 @@ import copy
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import count, islice, takewhile
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from longform.data.special_tokens import special_tokens
 from longform.data.storage import made_once
-from longform.data.token_store import BlockFrame, Blocks, Corpus, CorpusTexts, TokenStore, token_store
+from longform.data.token_store import Corpus, CorpusTexts, TokenStore, token_store
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.errors import ConfigurationError, DataError
 from longform.inference.weights import load_tokenizer
 from longform.runs.digest import content_key
 from longform.runs.subject import corpus_key
-from longform.training.pretraining.masking import (
+from longform.training.pretraining.batches import (
     FIXED,
     STANDARD,
     AskedBlocks,
-    Hiding,
-    collated,
-    fixed_masked_set,
-    mask_block,
-    next_tokens,
+    Asking,
+    Blocks,
+    stacked,
     unigram_loss,
     unigram_shares,
 )
@@ -93,23 +90,6 @@ def tokenizer_key(tokenizer: PreTrainedTokenizerBase) -> str:
     return content_key(rules, tokenizer.all_special_ids)
 
 
-def block_frame(tokenizer: Any, *, causal: bool = False) -> BlockFrame:
-    """The tokenizer's special tokens around a block, between documents and as padding.
-
-    Raises ConfigurationError where it has no padding token, or no mask token, which a ``causal`` model does not need.
-    """
-    for name in ("pad_token_id",) if causal else ("mask_token_id", "pad_token_id"):
-        if getattr(tokenizer, name) is None:
-            raise ConfigurationError(f"the tokenizer has no {name}: pre-training needs it")
-    return BlockFrame(special_tokens(tokenizer), tokenizer.sep_token_id, tokenizer.pad_token_id)
-
-
-def _first_ordinary(tokenizer: Any) -> int:
-    """The first id after the special tokens that begin the vocabulary: random replacements are drawn from here on."""
-    special = set(tokenizer.all_special_ids)
-    return len(list(takewhile(special.__contains__, range(len(tokenizer)))))
-
-
 class Split(NamedTuple):
     """A corpus split in two: indices of documents in ``store`` to train on, and of held-out ones."""
 
@@ -158,8 +138,7 @@ class PretrainingData:
         processes: int = 1,
     ) -> None:
         self.settings, self.tokenizer, self.length, self.rank = settings, tokenizer, length, rank
-        self.causal = settings.objective == CAUSAL
-        self.frame = block_frame(tokenizer, causal=self.causal)
+        self.asking = self._asking(settings.mask_fraction)
         self.share = settings.tokens_per_step // (length * processes)  # blocks of a step that are this process's
         self.at_once = max(1, settings.tokens_per_forward // length)
         self.step_blocks = self.share * processes
@@ -173,11 +152,12 @@ class PretrainingData:
         self.corpus_tokens, self.corpus_documents = len(corpus.tokens), len(corpus.ends)
         if validation is None:
             split = split_documents(corpus, settings.validation_tokens)
-            held = self._blocks(split.store, split.validation, keep_rest=True)
+            held = split.store, split.validation
         else:
             split = Split(corpus, np.arange(len(corpus.ends)), np.arange(0))
-            held = self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
-        self.blocks = self._blocks(split.store, split.train, keep_rest=False)
+            held = validation, np.arange(len(validation.ends))
+        how: Any = {"size": self.asking.content, "packing": settings.packing, "separator": self.asking.separator}
+        self.blocks = Blocks(split.store, split.train, **how)
         if len(self.blocks) < self.step_blocks:
             tokens = int(split.store.lengths()[split.train].sum())
             raise DataError(
@@ -185,24 +165,16 @@ class PretrainingData:
                 f"of length={length}, a step takes {self.step_blocks}. Lower tokens_per_step or length, or give more "
                 "text"
             )
-        self.validation_tokens = int(held.store.lengths()[held.documents].sum())
-        if self.causal:
-            asked = [next_tokens(held.contents(number), self.frame) for number in range(len(held))]
-            self.validation = collated(asked, self.frame, length, self.at_once)
-        else:
-            self.validation = fixed_masked_set(held, self._hiding(STANDARD), blocks_at_once=self.at_once)
+        self.validation_tokens = int(held[0].lengths()[held[1]].sum())
+        self.validation = stacked(self._asking(STANDARD).fixed(*held, settings.packing), self.at_once)
         if not self.validation:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
         shares = unigram_shares(np.bincount(corpus.tokens, minlength=len(tokenizer)))
         self.unigram_loss = unigram_loss(shares, self.validation)
 
-    def _hiding(self, fraction: float) -> Hiding:
-        tokenizer = self.tokenizer
-        return Hiding(fraction, tokenizer.mask_token_id, _first_ordinary(tokenizer), len(tokenizer))
-
-    def _blocks(self, store: TokenStore, documents: np.ndarray, *, keep_rest: bool) -> Blocks:
-        packing = self.settings.packing
-        return Blocks(store, documents, self.frame, length=self.length, packing=packing, keep_rest=keep_rest)
+    def _asking(self, fraction: float) -> Asking:
+        causal = self.settings.objective == CAUSAL
+        return Asking(self.tokenizer, self.length, fraction=fraction, causal=causal)
 
     def facts(self) -> dict[str, Any]:
         """Facts about the data for the records; tokens without special ones."""
@@ -238,12 +210,7 @@ class PretrainingData:
             epoch, skipped = epoch + 1, 0
 
     def _parts(self, numbers: list[int], step: int) -> list[AskedBlocks]:
-        asked, hiding = [], self._hiding(self.settings.mask_fraction)
-        for row in range(self.rank * self.share, (self.rank + 1) * self.share):
-            content = self.blocks.contents(numbers[row])
-            if self.causal:
-                asked.append(next_tokens(content, self.frame))
-            else:
-                seed = (self.settings.seed, step * self.step_blocks + row)
-                asked.append(mask_block(content, hiding, self.frame.separator, seed))
-        return collated(asked, self.frame, self.length, self.at_once)
+        """Each block is masked by itself, so that the number of processes and of tokens at once changes nothing."""
+        mine, seed = range(self.rank * self.share, (self.rank + 1) * self.share), self.settings.seed
+        rows = [self.asking.row(self.blocks[numbers[row]], (seed, step * self.step_blocks + row)) for row in mine]
+        return stacked(rows, self.at_once)

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from longform.data.special_tokens import vocabulary_size
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForCausalLM, LinformerForMaskedLM
-from longform.training.pretraining.masking import AskedBlocks
+from longform.training.pretraining.batches import IGNORED, AskedBlocks
 
 
 def full_attention_twin(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,14 +88,16 @@ class AskedTokensLoss:
 
     def __call__(self, model: nn.Module, part: AskedBlocks, device: torch.device) -> Tensor:
         """A scalar in nats: ``model`` (perhaps wrapped) on the part's blocks (B, n)."""
-        return self.each(model, part, device).mean()
+        return self.each(model, part, device).sum() / part.weight
 
     def each(self, model: nn.Module, part: AskedBlocks, device: torch.device) -> Tensor:
         """The cross-entropy in nats at each token that is asked for, float32 (m,)."""
-        self.places = part.places.to(device)
+        labels = part.labels.flatten()
+        places = (labels != IGNORED).nonzero()[:, 0]
+        self.places = places.to(device)
         mask = None if part.attention_mask is None else part.attention_mask.to(device)
         logits = model(input_ids=part.input_ids.to(device), attention_mask=mask).logits
-        return cross_entropy(logits[0].float(), part.labels.to(device), reduction="none")
+        return cross_entropy(logits[0].float(), labels[places].to(device), reduction="none")
 
     def remove(self) -> None:
         """Give the model its own head back."""

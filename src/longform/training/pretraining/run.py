@@ -26,8 +26,8 @@ from longform.training.engine.run_folder import CACHE, RunFolder, place_of_run
 from longform.training.engine.students import Student, learning
 from longform.training.engine.trained_card import write_card
 from longform.training.engine.trainer import carry_out, current_process
+from longform.training.pretraining.batches import IGNORED, AskedBlocks
 from longform.training.pretraining.data import CorpusReader, PretrainingData, Tokenizers
-from longform.training.pretraining.masking import AskedBlocks
 from longform.training.pretraining.model import AskedTokensLoss, config_for, described, new_model
 from longform.training.pretraining.settings import CAUSAL, MASKED, PretrainingSettings
 
@@ -210,7 +210,8 @@ class PretrainingJob(Job):
         for part in self.data.validation:
             with self.autocast():
                 losses = self.loss.each(self.model, part, self.device)
-            quarter = part.places % self.length * QUARTERS // self.length
+            places = (part.labels.flatten() != IGNORED).nonzero()[:, 0]
+            quarter = places % self.length * QUARTERS // self.length
             totals.index_add_(0, quarter, losses.double().cpu())
             counts += quarter.bincount(minlength=QUARTERS)
         loss = float(totals.sum() / counts.sum())
