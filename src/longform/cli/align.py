@@ -3,12 +3,12 @@
 from typing import Any
 
 from longform.cli.arguments import (
+    add_options,
     add_restart,
     add_settings,
     chosen_settings,
     command,
     command_parser,
-    field_helps,
     print_next,
 )
 
@@ -35,23 +35,15 @@ def parser() -> Any:
         "of texts; .jsonl, .csv, .parquet, or hf:NAME[:CONFIG]:SPLIT",
     )
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
-    made.add_argument("--documents", type=str | None, default=None, help="file with the documents of the queries")
-    made.add_argument(
-        "--make",
-        type=list[str] | None,
-        default=None,
-        help="pairs made of texts: of sentence, passage, title, halves, as in '[passage, title]'; null: none",
+    make = "pairs made of texts: of sentence, passage, title, halves, as in '[passage, title]'; null: none"
+    add_options(
+        made,
+        ("documents", str | None, None, "file with the documents of the queries"),
+        ("make", list[str] | None, None, make),
     )
-    helps, defaults = field_helps(AlignmentSource), AlignmentSource(pairs="").__dict__
-    for name in FIELDS:
-        kind: Any = int | None if name == "first" else str | None if name == "title_field" else str
-        made.add_argument(f"--{name.replace('_', '-')}", type=kind, default=defaults[name], help=helps[name])
-    made.add_argument(
-        "--sources",
-        type=list[AlignmentSource] | None,
-        default=None,
-        help="in a --config file: several sources, each with a weight, in place of PAIRS",
-    )
+    add_settings(made, AlignmentSource, only=FIELDS)
+    sources = "in a --config file: several sources, each with a weight, in place of PAIRS"
+    add_options(made, ("sources", list[AlignmentSource] | None, None, sources))
     add_restart(made)
     add_settings(made, AlignmentSettings)
     return made
@@ -68,26 +60,10 @@ def run(settings: Any) -> None:
         check_texts(given, fields=fields)
     from longform.training.alignment.run import align
 
-    result = align(
-        settings.model,
-        sources,
-        chosen,
-        output=settings.output,
-        restart=settings.restart,
-    )
+    result = align(settings.model, sources, chosen, output=settings.output, restart=settings.restart)
     print(result.report)
-    print_next(
-        command(
-            "evaluate",
-            "retrieval",
-            "--longform",
-            settings.output,
-            "--queries",
-            "queries.jsonl",
-            "--documents",
-            "documents.jsonl",
-        )
-    )
+    found = ("--queries", "queries.jsonl", "--documents", "documents.jsonl")
+    print_next(command("evaluate", "retrieval", "--longform", settings.output, *found))
 
 
 def _sources(settings: Any) -> list[Any]:

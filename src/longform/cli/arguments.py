@@ -31,11 +31,22 @@ def command_parser(command: str, description: str) -> Any:
     return parser
 
 
+def add_options(parser: Any, *options: tuple[str, Any, Any, str]) -> None:
+    """Options with a value: name of the argument, type or names that there are, default, help.
+
+    Names of which the default is None may be null; ``--flag`` is ``--flag true`` where the default is False.
+    """
+    for name, kind, default, said in options:
+        how = one_of(kind, null=default is None) if isinstance(kind, tuple) else {"type": kind}
+        if default is False:
+            how |= {"nargs": "?", "const": True}
+        parser.add_argument(option(name), **how, default=default, help=said)
+
+
 def add_device(parser: Any) -> None:
     """``--device``, where a model runs."""
-    parser.add_argument(
-        "--device", default="auto", help="auto: the first GPU of CUDA, else the CPU; cpu, cuda, cuda:1, mps, xpu, ..."
-    )
+    said = "auto: the first GPU of CUDA, else the CPU; cpu, cuda, cuda:1, mps, xpu, ..."
+    parser.add_argument("--device", default="auto", help=said)
 
 
 def add_inference_settings(parser: Any, *, but: Collection[str] = ()) -> None:
@@ -131,12 +142,8 @@ def add_settings(
         default, said = field.default, helps[field.name]
         if preset:
             default, said = None, f"{said.rstrip('.')}; null: the preset's"
-        null = default is None
-        named = "choices" in field.metadata
-        how = one_of(field.metadata["choices"], null=null) if named else {"type": kind | None if preset else kind}
-        if default is False:  # --compile is --compile true
-            how |= {"nargs": "?", "const": True}
-        parser.add_argument(option(prefix + field.name), **how, default=default, help=said)
+        kind = kind | None if preset else kind
+        add_options(parser, (prefix + field.name, field.metadata.get("choices", kind), default, said))
 
 
 def option(name: str) -> str:

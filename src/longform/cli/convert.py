@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from longform.choices import EXTENSIONS, POOLED, POOLINGS, PROJECTION_INITS, PROJECTIONS, SHARINGS, TASKS
-from longform.cli.arguments import add_restart, command, command_parser, one_of, print_next
+from longform.cli.arguments import add_options, add_restart, command, command_parser, print_next
 from longform.conversion import defaults
 from longform.conversion.defaults import slots_that_fit
 from longform.errors import DataError, require
@@ -83,6 +83,105 @@ def _is_lengths(value: Any, *, deep: int = 2) -> bool:
 Lengths = int | Literal["auto"] | list[int] | list[list[int]] | str
 
 
+OPTIONS = (
+    ("max_length", int, defaults.MAX_LENGTH, "tokens of the longest text, special ones included"),
+    (
+        "positions",
+        EXTENSIONS,
+        defaults.POSITIONS,
+        "position embeddings for more tokens than the source has: tile repeats them, interpolate stretches them",
+    ),
+    (
+        "projection",
+        PROJECTIONS,
+        defaults.PROJECTION,
+        "how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
+        "convolution: of runs of neighbouring tokens; weighted_mean: means of runs weighted by content, which begin as "
+        "means; random: fixed random matrices",
+    ),
+    (
+        NAME,
+        Lengths,
+        "auto",
+        "slots k: a number, a list per layer, lists per head, or a JSON or YAML file with one of these as its "
+        f"projected_length (longform spectrum writes such files); auto: about {defaults.SLOTS}, fewer "
+        "for short texts with selection",
+    ),
+    (
+        "sharing",
+        (*SHARINGS, "auto"),
+        "auto",
+        "what shares a projection: none: each head has its own; headwise: the heads of a layer; key_value: its "
+        "keys and values, too; layerwise: all layers, too; auto: as the --projected-length file says, else "
+        f"{defaults.SHARING}",
+    ),
+    (
+        "attention_window",
+        int | Literal["auto"] | None,
+        "auto",
+        f"tokens seen exactly on each side, beside the slots; null: slots only; auto: {defaults.WINDOW} with the "
+        f"projections {', '.join(POOLED)}, else null",
+    ),
+    (
+        "selected_slots",
+        int | Literal["auto"],
+        "auto",
+        "selection: slots beyond the window that each block of tokens sees token by token, those that it looks at "
+        f"most; 0: none; auto: up to {defaults.SELECTED} where a text is no longer than the source's own, else none",
+    ),
+    (
+        "memory_budget",
+        float | Literal["auto"] | None,
+        "auto",
+        "tokens that all slots together stand for at most; null: no limit; auto: the source's own length",
+    ),
+    (
+        "sink_tokens",
+        int,
+        defaults.SINKS,
+        "attention sinks: leading tokens that every query sees exactly, beside the slots (for linear and random "
+        "projections they take rows of E and F)",
+    ),
+    (
+        "short_convolution",
+        int,
+        0,
+        "taps (an odd number) of a convolution over neighbouring tokens in front of attention, zero until it is "
+        "trained; 0: none",
+    ),
+    (
+        "projection_init",
+        PROJECTION_INITS,
+        "block_mean",
+        "how linear projections begin: normal: N(0, 1/k); block_mean: means of k blocks of tokens",
+    ),
+    ("task", TASKS, None, "task of the result; null: the source's own"),
+    ("num_labels", int | None, None, "labels of a new classification head"),
+    (
+        "classifier_pooling",
+        POOLINGS,
+        None,
+        "what a classification head reads: the first token, the mean of all, lead: a mean in which early tokens "
+        "weigh more, cls_mean or cls_lead: the first token and one of the means side by side",
+    ),
+)
+POOLING_OPTIONS = (
+    (
+        "sublinear_tf",
+        bool,
+        False,
+        "a vector is a mean in which a token that a text has c times weighs sqrt(c) in all, instead of c",
+    ),
+    (
+        "adapter",
+        str | None,
+        None,
+        "minilm-16k, or the folder that longform align --lora-rank wrote: the encoder that it was trained on is "
+        "converted as it was then, and the adapter becomes part of its weights",
+    ),
+)
+
+
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
@@ -96,107 +195,7 @@ def parser() -> Any:
     )
     made.add_argument("output", type=str, help="folder for the result")
     add_restart(made, "an earlier conversion in the output folder, in which nothing was changed since")
-    _add_length(made)
-    _add_attention(made)
-    _add_task(made)
-    _add_pooling(made)
-    return made
-
-
-def _add_length(made: Any) -> None:
-    made.add_argument(
-        "--max-length", type=int, default=defaults.MAX_LENGTH, help="tokens of the longest text, special ones included"
-    )
-    made.add_argument(
-        "--positions",
-        **one_of(EXTENSIONS),
-        default=defaults.POSITIONS,
-        help="position embeddings for more tokens than the source has: tile repeats them, interpolate stretches them",
-    )
-
-
-def _add_attention(made: Any) -> None:
-    made.add_argument(
-        "--projection",
-        **one_of(PROJECTIONS),
-        default=defaults.PROJECTION,
-        help="how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
-        "convolution: of runs of neighbouring tokens; weighted_mean: means of runs weighted by content, which begin as "
-        "means; random: fixed random matrices",
-    )
-    made.add_argument(
-        "--projected-length",
-        type=Lengths,
-        default="auto",
-        help=f"slots k: a number, a list per layer, lists per head, or a JSON or YAML file with one of these as its "
-        f"projected_length (longform spectrum writes such files); auto: about {defaults.SLOTS}, fewer "
-        "for short texts with selection",
-    )
-    made.add_argument(
-        "--sharing",
-        **one_of((*SHARINGS, "auto")),
-        default="auto",
-        help="what shares a projection: none: each head has its own; headwise: the heads of a layer; key_value: its "
-        "keys and values, too; layerwise: all layers, too; auto: as the --projected-length file says, else "
-        f"{defaults.SHARING}",
-    )
-    made.add_argument(
-        "--attention-window",
-        type=int | Literal["auto"] | None,
-        default="auto",
-        help=f"tokens seen exactly on each side, beside the slots; null: slots only; auto: {defaults.WINDOW} with the "
-        f"projections {', '.join(POOLED)}, else null",
-    )
-    made.add_argument(
-        "--selected-slots",
-        type=int | Literal["auto"],
-        default="auto",
-        help="selection: slots beyond the window that each block of tokens sees token by token, those that it looks at "
-        f"most; 0: none; auto: up to {defaults.SELECTED} where a text is no longer than the source's own, else none",
-    )
-    made.add_argument(
-        "--memory-budget",
-        type=float | Literal["auto"] | None,
-        default="auto",
-        help="tokens that all slots together stand for at most; null: no limit; auto: the source's own length",
-    )
-    made.add_argument(
-        "--sink-tokens",
-        type=int,
-        default=defaults.SINKS,
-        help="attention sinks: leading tokens that every query sees exactly, beside the slots (for linear and random "
-        "projections they take rows of E and F)",
-    )
-    made.add_argument(
-        "--short-convolution",
-        type=int,
-        default=0,
-        help="taps (an odd number) of a convolution over neighbouring tokens in front of attention, zero until it is "
-        "trained; 0: none",
-    )
-    made.add_argument(
-        "--projection-init",
-        **one_of(PROJECTION_INITS),
-        default="block_mean",
-        help="how linear projections begin: normal: N(0, 1/k); block_mean: means of k blocks of tokens",
-    )
-
-
-def _add_task(made: Any) -> None:
-    made.add_argument(
-        "--task", **one_of(TASKS, null=True), default=None, help="task of the result; null: the source's own"
-    )
-    made.add_argument("--num-labels", type=int | None, default=None, help="labels of a new classification head")
-    made.add_argument(
-        "--classifier-pooling",
-        **one_of(POOLINGS, null=True),
-        default=None,
-        help="what a classification head reads: the first token, the mean of all, lead: a mean in which early tokens "
-        "weigh more, cls_mean or cls_lead: the first token and one of the means side by side",
-    )
-
-
-def _add_pooling(made: Any) -> None:
+    add_options(made, *OPTIONS)
     made.add_argument(
         "--idf",
         nargs="+",
@@ -205,21 +204,8 @@ def _add_pooling(made: Any) -> None:
         help="files or folders of texts: a vector is a mean in which tokens that few of these texts have weigh more "
         "(inverse document frequency, in the field text of records)",
     )
-    made.add_argument(
-        "--sublinear-tf",
-        type=bool,
-        nargs="?",
-        const=True,
-        default=False,
-        help="a vector is a mean in which a token that a text has c times weighs sqrt(c) in all, instead of c",
-    )
-    made.add_argument(
-        "--adapter",
-        type=str | None,
-        default=None,
-        help="minilm-16k, or the folder that longform align --lora-rank wrote: the encoder that it was trained on is "
-        "converted as it was then, and the adapter becomes part of its weights",
-    )
+    add_options(made, *POOLING_OPTIONS)
+    return made
 
 
 def run(settings: Any) -> None:
@@ -245,26 +231,9 @@ def run(settings: Any) -> None:
     k, raised = k.fitted(settings.max_length, window, settings.sink_tokens)
     for said in filter(None, (k.measured_elsewhere(settings.max_length), raised)):
         print(f"note: {said}")
-    result = convert(
-        settings.source,
-        max_length=settings.max_length,
-        projected_length=k.lengths,
-        projection=settings.projection,
-        sharing=sharing,
-        attention_window=settings.attention_window,
-        selected_slots=settings.selected_slots,
-        memory_budget=settings.memory_budget,
-        sink_tokens=settings.sink_tokens,
-        short_convolution=settings.short_convolution,
-        projection_init=settings.projection_init,
-        positions=settings.positions,
-        task=settings.task,
-        num_labels=settings.num_labels,
-        classifier_pooling=settings.classifier_pooling,
-        idf=Files(tuple(settings.idf)) if settings.idf else None,
-        sublinear_tf=settings.sublinear_tf,
-        adapter=settings.adapter,
-    )
+    given = {name: settings[name] for name, *_ in (*OPTIONS, *POOLING_OPTIONS)}
+    given |= {NAME: k.lengths, "sharing": sharing, "attention_window": window}
+    result = convert(settings.source, **given, idf=Files(tuple(settings.idf)) if settings.idf else None)
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())
     print(f"  saved       {output} (every tensor's account: conversion_report.json)")

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 from longform.choices import DTYPES
-from longform.cli.arguments import command, command_parser, one_of, print_next
+from longform.cli.arguments import add_options, command, command_parser, print_next
 
 SIZES: dict[str, Any] = {
     "hidden_size": 384,
@@ -21,16 +21,12 @@ def parser() -> Any:
     """Options of the command."""
     made = command_parser("doctor", "Versions, hardware, compiled kernels and extras; the kernels that serve a model.")
     made.add_argument("model", nargs="?", type=str | None, default=None, help="a Longform's folder: its kernels too")
-    made.add_argument(
-        "--kernels",
-        type=bool,
-        nargs="?",
-        const=True,
-        default=False,
-        help="which kernel serves each operation of a small model, and why not another",
+    add_options(
+        made,
+        ("kernels", bool, False, "which kernel serves each operation of a small model, and why not another"),
+        ("length", int, 2048, "tokens of the text that kernels are chosen for"),
+        ("dtype", DTYPES, "auto", "auto: bfloat16 where it is fast"),
     )
-    made.add_argument("--length", type=int, default=2048, help="tokens of the text that kernels are chosen for")
-    made.add_argument("--dtype", **one_of(DTYPES), default="auto", help="auto: bfloat16 where it is fast")
     return made
 
 

@@ -5,12 +5,27 @@ from typing import Any
 from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT
 from longform.cli.arguments import (
     add_inference_settings,
+    add_options,
     chosen_settings,
     command_parser,
-    one_of,
     output_stream,
     print_next,
     print_summary,
+)
+
+OPTIONS = (
+    ("pooling", (*POOLINGS, "max"), None, "null: as the folder says"),
+    ("normalise", bool | None, None, "vectors of length 1; null: as the folder says"),
+    ("prompt_name", str | None, None, "one of the folder's prompts; null: its default"),
+    ("prompt", str | None, None, "text before each document"),
+    ("truncate_dim", int | None, None, "first dimensions that are kept; null: all"),
+    (
+        "chunk_tokens",
+        int | None,
+        None,
+        "tokens of a chunk: one record a chunk, each of which knows its whole document",
+    ),
+    ("boundaries", BOUNDARIES, "tokens", "where a chunk may begin"),
 )
 
 
@@ -22,24 +37,7 @@ def parser() -> Any:
     )
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_inference_settings(made)
-    made.add_argument(
-        "--pooling", **one_of((*POOLINGS, "max"), null=True), default=None, help="null: as the folder says"
-    )
-    made.add_argument(
-        "--normalise", type=bool | None, default=None, help="vectors of length 1; null: as the folder says"
-    )
-    made.add_argument(
-        "--prompt-name", type=str | None, default=None, help="one of the folder's prompts; null: its default"
-    )
-    made.add_argument("--prompt", type=str | None, default=None, help="text before each document")
-    made.add_argument("--truncate-dim", type=int | None, default=None, help="first dimensions that are kept; null: all")
-    made.add_argument(
-        "--chunk-tokens",
-        type=int | None,
-        default=None,
-        help="tokens of a chunk: one record a chunk, each of which knows its whole document",
-    )
-    made.add_argument("--boundaries", **one_of(BOUNDARIES), default="tokens", help="where a chunk may begin")
+    add_options(made, *OPTIONS)
     return made
 
 
@@ -57,16 +55,7 @@ def run(settings: Any) -> None:
     look_at(settings.sources, settings.output, chosen)
     from longform.inference.run import embed
 
-    names = (
-        "pooling",
-        "normalise",
-        "prompt_name",
-        "prompt",
-        "truncate_dim",
-        "chunk_tokens",
-        "boundaries",
-    )
-    how = {name: settings[name] for name in names}
+    how = {name: settings[name] for name, *_ in OPTIONS}
     shown = output_stream(settings.output)
     sources = Files(tuple(settings.sources))
     result = embed(settings.model, sources, settings.output, chosen, **how)

@@ -3,7 +3,15 @@
 from typing import Any
 
 from longform.choices import EXPORT_FORMATS
-from longform.cli.arguments import add_restart, command, command_parser, one_of, print_next, print_summary, print_table
+from longform.cli.arguments import (
+    add_options,
+    add_restart,
+    command,
+    command_parser,
+    print_next,
+    print_summary,
+    print_table,
+)
 
 
 def parser() -> Any:
@@ -14,28 +22,12 @@ def parser() -> Any:
         "model's, where other programs look for it: onnx/model.onnx, which ONNX Runtime and OpenVINO read.",
     )
     made.add_argument("folder", type=str, help="folder of a Longform, a sentence-transformers folder or a classifier")
-    made.add_argument("--format", **one_of(EXPORT_FORMATS), default="onnx", help="of the graph")
-    made.add_argument(
-        "--output",
-        type=str | None,
-        default=None,
-        help="new folder: a copy of the whole folder with the graph in it; null: in place",
-    )
-    made.add_argument(
-        "--int8",
-        type=bool,
-        nargs="?",
-        const=True,
-        default=False,
-        help="beside it a graph with weights of 8 bits",
-    )
-    made.add_argument(
-        "--check",
-        type=bool,
-        nargs="?",
-        const=True,
-        default=False,
-        help="run the graph beside the model at the lengths where it would go wrong first",
+    add_options(
+        made,
+        ("format", EXPORT_FORMATS, "onnx", "of the graph"),
+        ("output", str | None, None, "new folder: a copy of the whole folder with the graph in it; null: in place"),
+        ("int8", bool, False, "beside it a graph with weights of 8 bits"),
+        ("check", bool, False, "run the graph beside the model at the lengths where it would go wrong first"),
     )
     add_restart(made, "an earlier export")
     return made

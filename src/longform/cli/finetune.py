@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from longform.cli.arguments import add_restart, add_settings, chosen_settings, command, command_parser, print_next
+from longform.cli.arguments import (
+    add_options,
+    add_restart,
+    add_settings,
+    chosen_settings,
+    command,
+    command_parser,
+    print_next,
+)
 
 
 def parser() -> Any:
@@ -20,10 +28,13 @@ def parser() -> Any:
         "train", type=str, help=".parquet, .jsonl or .csv file with texts and labels, or hf:NAME[:CONFIG]:SPLIT"
     )
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
-    made.add_argument("--validation", type=str | None, default=None, help="file like TRAIN; null: hold a part out")
-    made.add_argument("--text-field", default="text", help="field with the text")
-    made.add_argument("--pair-field", type=str | None, default=None, help="field with the second text of a pair")
-    made.add_argument("--label-field", default="label", help="field with the label, the number, or the list of labels")
+    add_options(
+        made,
+        ("validation", str | None, None, "file like TRAIN; null: hold a part out"),
+        ("text_field", None, "text", "field with the text"),
+        ("pair_field", str | None, None, "field with the second text of a pair"),
+        ("label_field", None, "label", "field with the label, the number, or the list of labels"),
+    )
     add_restart(made)
     add_settings(made, FinetuningSettings)
     return made

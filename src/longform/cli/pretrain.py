@@ -4,7 +4,15 @@ from dataclasses import fields, replace
 from typing import Any
 
 from longform.choices import NORMS, PROJECTION_INITS, PROJECTIONS, SHARINGS
-from longform.cli.arguments import add_restart, add_settings, command, command_parser, one_of, option, print_next
+from longform.cli.arguments import (
+    add_options,
+    add_restart,
+    add_settings,
+    command,
+    command_parser,
+    option,
+    print_next,
+)
 
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there are
     "max_position_embeddings": (int, "n: tokens that the model takes at most, special tokens included"),
@@ -49,37 +57,22 @@ def parser() -> Any:
     )
     made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
-    made.add_argument("--preset", default="tiny", help="tiny, small, base, or a YAML file; options below change it")
-    made.add_argument("--text-field", default="text", help="field of a record that holds its text")
-    made.add_argument(
-        "--validation",
-        type=list[str] | str | None,
-        default=None,
-        help="text to measure on, as the texts; null: a part of them",
-    )
-    made.add_argument(
-        "--cache",
-        type=str | None,
-        default=None,
-        help="folder for trained tokenizers and token files, which several runs may share; null: inside the output",
+    cache = "folder for trained tokenizers and token files, which several runs may share; null: inside the output"
+    add_options(
+        made,
+        ("preset", None, "tiny", "tiny, small, base, or a YAML file; options below change it"),
+        ("text_field", None, "text", "field of a record that holds its text"),
+        ("validation", list[str] | str | None, None, "text to measure on, as the texts; null: a part of them"),
+        ("cache", str | None, None, cache),
     )
     add_restart(made)
-    made.add_argument(
-        "--tokenizer",
-        type=str | None,
-        default=None,
-        help="folder or hub name of a tokenizer; null: train one",
-    )
+    add_options(made, ("tokenizer", str | None, None, "folder or hub name of a tokenizer; null: train one"))
     add_settings(made, TokenizerSettings, prefix="tokenizer-", preset=True)
-    made.add_argument(
-        "--attention",
-        **one_of(("linformer", "full")),
-        default="linformer",
-        help="full: the same model without projection (options of projection and window then say nothing)",
-    )
+    attention = "full: the same model without projection (options of projection and window then say nothing)"
+    add_options(made, ("attention", ("linformer", "full"), "linformer", attention))
     for name, (kind, said) in MODEL_OPTIONS.items():
-        how = one_of(kind, null=True) if isinstance(kind, tuple) else {"type": kind | None}
-        made.add_argument(option(name), **how, default=None, help=f"{said}; null: the preset's")
+        kind = kind if isinstance(kind, tuple) else kind | None
+        add_options(made, (name, kind, None, f"{said}; null: the preset's"))
     add_settings(made, PretrainingSettings, preset=True)
     return made
 
