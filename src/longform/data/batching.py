@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.data.spans import PIECE, boundary
+from longform.data.spans import PIECE, pieces
 from longform.data.special_tokens import ids_at_once, ids_in_pieces, special_runs
 from longform.data.text import Document, Text
 from longform.errors import ConfigurationError, DataError
@@ -17,8 +17,7 @@ from longform.errors import ConfigurationError, DataError
 CHARACTERS_A_TOKEN = 4  # roughly, in English
 ALIKE = 0.9  # a text shorter than this share of a batch's longest begins a batch of its own,
 ENOUGH = 1024  # where that one has so many tokens, or an eighth of the room
-AFTER = 256  # tokens that follow those that are kept, and more, where a text is cut within a word; one may be 100
-LONGEST_TOKEN = 16  # characters, in sentencepiece
+AFTER = 256  # tokens that follow those that are kept: what is cut within a word changes those near the cut
 
 
 class Batch(NamedTuple):
@@ -159,25 +158,19 @@ def _cut(
         yield TokenizedText(rows[0] or [], rows[1], beyond)
 
 
-def enough(text: str, tokenizer: Any, tokens: int, *, size: int | None = None, after: int = AFTER) -> int:
-    """How many characters of ``text`` give its first ``tokens`` whatever follows them; ``size``: the fewest tried.
+def enough(text: str, tokenizer: Any, tokens: int) -> int:
+    """How many characters of ``text``, whole pieces of it, give its first ``tokens`` whatever follows them.
 
     No number of characters a token is right for every text (white space, what normalisation removes, one unknown word
-    of any length): a beginning grows until it has the tokens. It ends where a tokenizer cuts too. Where there is no
-    such place, many more tokens must follow, and those kept be the same whichever of the last characters is the end:
-    the most probable tokens of the whole (unigrams) go through one of these ends, as the most probable up to there.
+    of any length), so pieces are taken until they have the tokens and AFTER more, where one is cut within a word.
     """
-    size = size or CHARACTERS_A_TOKEN * tokens
-    while size < len(text):
-        end = boundary(text, size)
-        ids = ids_at_once(tokenizer, text[: end or size])
-        others = () if end else range(size - 1, max(0, size - LONGEST_TOKEN), -1)
-        if len(ids) > tokens + (0 if end else tokens + after) and all(
-            ids_at_once(tokenizer, text[:other])[:tokens] == ids[:tokens] for other in others
-        ):
-            return end or size
-        size *= 2
-    return len(text)
+    found = end = 0
+    for piece in pieces(text):
+        if found > tokens + AFTER:
+            break
+        found += len(ids_at_once(tokenizer, piece))
+        end += len(piece)
+    return end
 
 
 def _call(tokenizer: Any, pairs: list[tuple[str, str | None]]) -> list[TokenizedText]:
