@@ -19,8 +19,6 @@ from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
 from longform.runs.files import reading
 
-Identity = tuple[int, int]  # a file's device and number, the same under each of its names
-
 
 def check_output(
     output: str | Path,
@@ -38,7 +36,7 @@ def check_output(
     as ``check_utf_8`` does.
     """
     place = followed(Path(output).expanduser())
-    given = [(path, identity) for path in _paths(inputs) if (identity := _identity(path)) is not None]
+    given = list(filter(_exists, _paths(inputs)))
     if folder and models:
         check_utf_8(place.absolute())
     for path in (place, *(place.with_name(place.name + end) for end in beside)):
@@ -79,30 +77,22 @@ def _paths(inputs: Iterable[Any]) -> Iterator[Path]:
             yield Path(given).expanduser()
 
 
-def _check_apart(place: Path, given: Iterable[tuple[Path, Identity]]) -> None:
-    """Raise ConfigurationError where writing ``place`` would destroy an input, or what is written be one next time.
-
-    ``given``: the inputs that are there, each with its identity.
-    """
-    target, around = _identity(place), _around(place)
-    for path, source in given:
-        holds = target is not None and place.is_dir() and target in _around(path)
-        if said := "is" if source == target else "is inside" if source in around else "holds" if holds else "":
+def _check_apart(place: Path, given: Iterable[Path]) -> None:
+    """Raise ConfigurationError where writing ``place`` would destroy an input, or what is written be one next time."""
+    target, found = Path(os.path.realpath(place)), place.exists()
+    for path in given:
+        source = Path(os.path.realpath(path))
+        holds = place.is_dir() and target in source.parents
+        is_input = found and place.samefile(path)
+        if said := "is" if is_input else "is inside" if source in target.parents else "holds" if holds else "":
             raise ConfigurationError(f'the output "{place}" {said} "{path}", which is read: give another output')
 
 
-def _around(path: Path) -> set[Identity | None]:
-    """The folders that a path is in, at any height."""
-    return {_identity(parent) for parent in Path(os.path.realpath(path)).parents}
-
-
-def _identity(path: Path) -> Identity | None:
-    """Identity that two names of one file or folder have in common; None where there is nothing."""
+def _exists(path: Path) -> bool:
     try:
-        found = path.stat()
+        return path.exists()
     except (OSError, ValueError):  # a text, a hub name
-        return None
-    return found.st_dev, found.st_ino
+        return False
 
 
 def _check_kind(place: Path, *, folder: bool) -> None:
