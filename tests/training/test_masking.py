@@ -9,7 +9,7 @@ import torch
 from longform.data.token_store import TokenStore
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.errors import ConfigurationError
-from longform.training.pretraining.batches import IGNORED, AskedBlocks, Asking, stacked
+from longform.training.pretraining.batches import IGNORED, AskedBlocks, Asking, parted
 
 LENGTH = 32
 
@@ -31,7 +31,7 @@ def _whole(part: AskedBlocks) -> torch.Tensor:
 
 
 def test_the_shares_are_bert_s(tokenizer: Any) -> None:
-    row = _asking(tokenizer, 20_002).row(np.full(20_000, 50), (0, 1))
+    row = _asking(tokenizer, 20_002).ask([np.full(20_000, 50)], (0, 1))
     asked = row.labels[0] != IGNORED
     found = row.input_ids[0, asked]
     assert abs(asked.float().mean() - 0.15) < 0.01
@@ -43,7 +43,7 @@ def test_the_shares_are_bert_s(tokenizer: Any) -> None:
 
 def test_masks_depend_on_their_seed_only(tokenizer: Any) -> None:
     content = np.arange(10, 40)
-    one, again, other = (_asking(tokenizer).row(content, seed).labels for seed in ((0, 7), (0, 7), (0, 8)))
+    one, again, other = (_asking(tokenizer).ask([content], seed).labels for seed in ((0, 7), (0, 7), (0, 8)))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
 
@@ -51,16 +51,16 @@ def test_masks_depend_on_their_seed_only(tokenizer: Any) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_special_tokens_and_padding_are_not_asked_for(tokenizer: Any, causal: bool) -> None:
     content = np.array([10, tokenizer.sep_token_id, 11])
-    rows = [_asking(tokenizer, causal=causal).row(content, (seed,)) for seed in range(50)]
-    (part,) = stacked(rows, 50)
+    first, part = parted(_asking(tokenizer, causal=causal).ask([content] * 90, (0,)), 40)[:2]
+    assert first.weight + part.weight == int((torch.cat([first.labels, part.labels]) != IGNORED).sum())
     assert part.attention_mask is not None
-    assert part.attention_mask.sum(1).tolist() == [5] * 50
+    assert part.attention_mask.sum(1).tolist() == [5] * 40
     asked = (part.labels != IGNORED).any(dim=0)
     assert asked[:5].tolist() == ([False, True, True, False, False] if causal else [False, True, False, True, False])
     assert not asked[5:].any()
     framed = [tokenizer.cls_token_id, *content, tokenizer.sep_token_id]
-    assert _whole(part)[:, :5].tolist() == [framed] * 50
-    assert stacked([_asking(tokenizer, 5).row(content, (0,))], 1)[0].attention_mask is None  # nothing is padded
+    assert _whole(part)[:, :5].tolist() == [framed] * 40
+    assert parted(_asking(tokenizer, 5).ask([content], (0,)), 1)[0].attention_mask is None  # nothing is padded
 
 
 def test_the_validation_set_asks_for_the_same_tokens_at_every_length(tokenizer: Any) -> None:
@@ -68,11 +68,10 @@ def test_the_validation_set_asks_for_the_same_tokens_at_every_length(tokenizer: 
     store, documents = TokenStore(tokens, np.array([300, 420, 900])), np.array([0, 2])
     asked = []
     for length, packing in ((12, "full"), (33, "full"), (47, "documents")):
-        rows = _asking(tokenizer, length).fixed(store, documents, packing)
-        labels = torch.cat([row.labels.flatten() for row in rows])
-        asked.append(labels[labels != IGNORED].tolist())
-        whole = torch.cat([_whole(row)[0, 1:][: length - 2] for row in rows])
-        assert set(asked[-1]) <= set(whole.tolist()) <= {*tokens.tolist(), *tokenizer.all_special_ids}
+        found = _asking(tokenizer, length).fixed(store, documents, packing)
+        assert found is not None
+        asked.append(found.labels[found.labels != IGNORED].tolist())
+        assert set(asked[-1]) <= set(_whole(found).flatten().tolist())
     assert asked[0] == asked[1] == asked[2]
     assert abs(len(asked[0]) - 0.15 * 780) < 40
 
@@ -80,7 +79,7 @@ def test_the_validation_set_asks_for_the_same_tokens_at_every_length(tokenizer: 
 def test_texts_without_tokens_ask_for_nothing(tokenizer: Any) -> None:
     store = TokenStore(np.zeros(0, np.int32), np.zeros(2, np.int64))
     for packing in ("full", "documents"):
-        assert _asking(tokenizer).fixed(store, np.arange(2), packing) == []
+        assert _asking(tokenizer).fixed(store, np.arange(2), packing) is None
 
 
 def test_what_cannot_be_asked(tokenizer: Any) -> None:

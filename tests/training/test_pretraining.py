@@ -251,7 +251,7 @@ def test_a_causal_model_learns_goes_on_and_generates(
 def test_the_causal_loss_is_that_of_the_model_s_head(tiny_tokenizer: Any) -> None:
     model = new_model(config_for(CAUSAL, tiny_tokenizer, causal=True), 0).eval()
     content = np.array([7, 9, 3, 8, 6])  # 3 parts two documents
-    part = Asking(tiny_tokenizer, 16, fraction=0.15, causal=True).row(content, ())
+    part = Asking(tiny_tokenizer, 16, fraction=0.15, causal=True).ask([content], ())
     assert part.labels[part.labels != IGNORED].tolist() == [7, 9, 3, 6]
     loss = AskedTokensLoss(model)
     found = loss(model, part, torch.device("cpu"))

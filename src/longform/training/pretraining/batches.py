@@ -125,53 +125,60 @@ class Asking:
             raise ConfigurationError(f"length={length} leaves no room beside {self.special.total} special tokens")
         self.collator = DataCollatorForLanguageModeling(tokenizer, mlm=not causal, mlm_probability=fraction)
 
-    def row(self, content: np.ndarray, seed: Sequence[int]) -> AskedBlocks:
-        """One block (1, n); what is hidden depends on the content and ``seed`` only."""
+    def ask(self, contents: Sequence[np.ndarray], seed: Sequence[int]) -> AskedBlocks:
+        """Blocks of one step together; what is hidden depends on them and ``seed`` only."""
         if self.causal:
-            labels = np.where(np.append(self.separator, content[:-1]) == self.separator, IGNORED, content)
-            if self.special.prefix:  # which the first token of a block follows
-                labels[0] = content[0]
-            return self._framed(content, labels)
-        row = self._framed(content, content)
-        hidden, labels = self.hide(row.input_ids, seed)
-        return row._replace(input_ids=hidden, labels=labels)
+            return self._framed(contents, [self._next_tokens(content) for content in contents])
+        whole = self._framed(contents, contents)
+        hidden, labels = self._hide(whole.input_ids, seed)
+        return whole._replace(input_ids=hidden, labels=labels)
 
-    def hide(self, ids: Tensor, seed: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def _next_tokens(self, content: np.ndarray) -> np.ndarray:
+        labels = np.where(np.append(self.separator, content[:-1]) == self.separator, IGNORED, content)
+        if self.special.prefix:  # which the first token of a block follows
+            labels[0] = content[0]
+        return labels
+
+    def _hide(self, ids: Tensor, seed: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Ids long (B, n) with some hidden, and their labels."""
         drawn = np.random.SeedSequence(seed).generate_state(1, np.uint64)
         self.collator.generator = torch.Generator().manual_seed(int(drawn[0]))
-        return self.collator.torch_mask_tokens(ids)
+        special = torch.isin(ids, torch.tensor(self.collator.tokenizer.all_special_ids))
+        return self.collator.torch_mask_tokens(ids, special_tokens_mask=special)
 
-    def _framed(self, content: np.ndarray, labels: np.ndarray) -> AskedBlocks:
-        """A row (1, n) of content tokens between special ones, and of their labels."""
+    def _framed(self, contents: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> AskedBlocks:
+        """Content tokens between special ones, which are not asked for, and their labels, padded to ``length``."""
         prefix, suffix = self.special
-        ids, mask = padded([np.concatenate((prefix, content, suffix))], value=self.padding, length=self.length)
-        placed = torch.full_like(ids, IGNORED)
-        placed[0, len(prefix) :][: len(labels)] = torch.from_numpy(labels)
-        return AskedBlocks(ids, mask, placed)
+        before, after = (np.full(len(part), IGNORED) for part in (prefix, suffix))
+        rows = [np.concatenate((prefix, content, suffix)) for content in contents]
+        asked = [np.concatenate((before, wanted, after)) for wanted in labels]
+        ids, mask = padded(rows, value=self.padding, length=self.length)
+        return AskedBlocks(ids, mask, padded(asked, value=IGNORED, length=self.length)[0])
 
-    def fixed(self, store: TokenStore, documents: np.ndarray, packing: str) -> list[AskedBlocks]:
-        """Rows of all blocks of the documents, with the same tokens of each hidden at every length."""
-        options: Any = {"size": self.content, "packing": packing, "keep_rest": True}
-        if self.causal:
-            blocks = Blocks(store, documents, separator=self.separator, **options)
-            return [self.row(content, ()) for content in blocks]
+    def fixed(self, store: TokenStore, documents: np.ndarray, packing: str) -> AskedBlocks | None:
+        """All blocks of the documents, with the same tokens of each hidden at every length; None: nothing is asked."""
         lengths, every = store.lengths()[documents], np.arange(len(documents))
         texts = [store.tokens[end - size : end] for end, size in zip(store.ends[documents], lengths, strict=True)]
-        drawn = [self.hide(torch.from_numpy(text.astype(np.int64))[None], (FIXED, i)) for i, text in enumerate(texts)]
-        hidden, labels = (np.concatenate([each.numpy()[0] for each in part]) for part in zip(*drawn, strict=True))
-        ends, between = np.cumsum(lengths), None if self.separator is None else IGNORED
-        shown = Blocks(TokenStore(hidden, ends), every, separator=self.separator, **options)
-        asked = Blocks(TokenStore(labels, ends), every, separator=between, **options)
-        rows = (self._framed(*both) for both in zip(shown, asked, strict=True))
-        return [row for row in rows if (row.labels != IGNORED).any()]
+        own = TokenStore(np.concatenate(texts).astype(np.int64), np.cumsum(lengths))
+        options: Any = {"size": self.content, "packing": packing, "keep_rest": True}
+        if self.causal:
+            contents = list(Blocks(own, every, separator=self.separator, **options))
+            return self.ask(contents, ()) if contents else None
+        ids = [torch.from_numpy(text)[None] for text in np.split(own.tokens, own.ends[:-1])]
+        drawn = [self._hide(text, (FIXED, number)) for number, text in enumerate(ids)]
+        hidden, labels = (own._replace(tokens=torch.cat(each, dim=1)[0].numpy()) for each in zip(*drawn, strict=True))
+        between = None if self.separator is None else IGNORED
+        asked = Blocks(labels, every, separator=between, **options)
+        shown = Blocks(hidden, every, separator=self.separator, **options)
+        kept = [number for number, wanted in enumerate(asked) if (wanted != IGNORED).any()]
+        return self._framed([shown[i] for i in kept], [asked[i] for i in kept]) if kept else None
 
 
-def stacked(rows: Sequence[AskedBlocks], at_once: int) -> list[AskedBlocks]:
-    """Rows that pass through the model together, ``at_once`` of them; without a mask where nothing is padded."""
+def parted(blocks: AskedBlocks, at_once: int) -> list[AskedBlocks]:
+    """Blocks as those that pass through the model together, ``at_once`` of them; no mask where nothing is padded."""
     parts = []
-    for start in range(0, len(rows), at_once):
-        ids, mask, labels = (torch.cat(each) for each in zip(*rows[start : start + at_once], strict=True))
+    for start in range(0, len(blocks.input_ids), at_once):
+        ids, mask, labels = (each[start : start + at_once] for each in blocks)
         parts.append(AskedBlocks(ids, None if mask.all() else mask, labels))
     return parts
 

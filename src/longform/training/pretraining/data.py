@@ -31,7 +31,7 @@ from longform.training.pretraining.batches import (
     AskedBlocks,
     Asking,
     Blocks,
-    stacked,
+    parted,
     unigram_loss,
     unigram_shares,
 )
@@ -166,9 +166,10 @@ class PretrainingData:
                 "text"
             )
         self.validation_tokens = int(held[0].lengths()[held[1]].sum())
-        self.validation = stacked(self._asking(STANDARD).fixed(*held, settings.packing), self.at_once)
-        if not self.validation:
+        fixed = self._asking(STANDARD).fixed(*held, settings.packing)
+        if fixed is None:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
+        self.validation = parted(fixed, self.at_once)
         shares = unigram_shares(np.bincount(corpus.tokens, minlength=len(tokenizer)))
         self.unigram_loss = unigram_loss(shares, self.validation)
 
@@ -210,7 +211,7 @@ class PretrainingData:
             epoch, skipped = epoch + 1, 0
 
     def _parts(self, numbers: list[int], step: int) -> list[AskedBlocks]:
-        """Each block is masked by itself, so that the number of processes and of tokens at once changes nothing."""
-        mine, seed = range(self.rank * self.share, (self.rank + 1) * self.share), self.settings.seed
-        rows = [self.asking.row(self.blocks[numbers[row]], (seed, step * self.step_blocks + row)) for row in mine]
-        return stacked(rows, self.at_once)
+        """The whole step is drawn, so that the number of processes and of tokens at once changes nothing."""
+        whole = self.asking.ask([self.blocks[number] for number in numbers], (self.settings.seed, step))
+        mine = slice(self.rank * self.share, (self.rank + 1) * self.share)
+        return parted(AskedBlocks(*(each[mine] for each in whole)), self.at_once)
