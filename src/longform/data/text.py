@@ -11,7 +11,6 @@ from longform.data.files import (
     JSON,
     JSON_LINES,
     PARQUET,
-    PIECE,
     READ,
     TEXT,
     beginning,
@@ -378,8 +377,5 @@ def _count(path: Path) -> int | None:
 
 
 def _lines(path: Path) -> int:
-    count, last = 0, b"\n"
     with opened(path) as file:
-        while piece := file.read(16 * PIECE):
-            count, last = count + piece.count(b"\n"), piece
-    return count + (not last.endswith(b"\n"))
+        return sum(1 for _ in file)

@@ -20,6 +20,10 @@ SINGLE, MULTI, REGRESSION = "single-label", "multi-label", "regression"
 SHOWN = 10  # of the names of labels, in a line
 
 
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join([*map(str, values[:SHOWN]), *(["..."] if values[SHOWN:] else [])])
+
+
 class Examples(NamedTuple):
     """Texts with their labels (``longform.data.labels``); ``pairs``: second texts, or None."""
 
@@ -52,9 +56,8 @@ class LabelScheme(NamedTuple):
         """In words: "2 classes: neg, pos"; ``targets``: what ``encode`` made of the labels."""
         if self.task == REGRESSION:
             return f"regression: numbers from {min(targets):g} to {max(targets):g}"
-        shown = ", ".join([*self.names[:SHOWN], *(["..."] if self.names[SHOWN:] else [])])
         kind = "classes" if self.task == SINGLE else "labels, any number a text"
-        return f"{len(self.names):,} {kind}: {shown}"
+        return f"{len(self.names):,} {kind}: {_listed(self.names)}"
 
     def encode(self, labels: Sequence[Any], *, where: str) -> list[Any]:
         """Targets: a class number, a list of 0.0 and 1.0, or a number. Raises DataError for labels not in training."""
@@ -63,19 +66,15 @@ class LabelScheme(NamedTuple):
         given = _as_lists(plain_labels(labels), self.task)
         if self.task == MULTI and len(given.names or self.names) != len(self.names):
             raise DataError(f"{where}: vectors of {len(given.names or ())}, those in training of {len(self.names)}")
-        self._check_seen(set().union(*given), where)
-        if self.task == SINGLE:
-            place = {name: number for number, name in enumerate(self.names)}
-            return [place[names[0]] for names in given]
-        return [[float(name in names) for name in self.names] for names in given]
-
-    def _check_seen(self, names: set[str], where: str) -> None:
-        unseen = sorted(names.difference(self.names))
-        if unseen:
+        if unseen := sorted(set().union(*given).difference(self.names)):
             raise DataError(
                 f"{where}: the label {', '.join(map(repr, unseen[:5]))} does not occur in the training part, "
                 f"which has {', '.join(map(repr, self.names[:20]))}"
             )
+        if self.task == SINGLE:
+            place = {name: number for number, name in enumerate(self.names)}
+            return [place[names[0]] for names in given]
+        return [[float(name in names) for name in self.names] for names in given]
 
 
 def examples_of(
@@ -171,14 +170,8 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
         raise DataError("no training text has any label")
     if task == SINGLE and len(occurring) < 2:
         raise DataError(f'all training texts have the label "{occurring[0]}": a classifier needs two classes or more')
-    return LabelScheme(task, list(lists.names or occurring), _type(_values(labels, task), occurring))
-
-
-def _values(labels: Sequence[Any], task: str) -> list[Any]:
-    """The single values of labels, out of the lists of several labels."""
-    if task != MULTI:
-        return list(labels)
-    return [x for label in labels if isinstance(label, list) for x in label]
+    values = [x for label in labels if isinstance(label, list) for x in label] if task == MULTI else labels
+    return LabelScheme(task, list(lists.names or occurring), _type(values, occurring))
 
 
 def _type(values: Sequence[Any], names: Sequence[str]) -> str:
@@ -203,10 +196,6 @@ def _order(name: str) -> tuple[bool, float, str]:
     return (not number, float(name) if number else 0.0, name)
 
 
-def _is_whole(label: Any) -> bool:
-    return _kind(label) == "whole number" or float(label).is_integer()
-
-
 def _task(labels: Sequence[Any]) -> str:
     kinds = {_kind(label): label for label in labels}
     if kinds.keys() <= {"list"}:
@@ -219,20 +208,15 @@ def _task(labels: Sequence[Any]) -> str:
     if kinds.keys() == {"text"} or kinds.keys() == {"whole number"}:
         return SINGLE
     if kinds.keys() <= {"decimal number", "whole number"}:
-        if all(map(_is_whole, labels)):
-            raise _undecided(labels)
-        return REGRESSION
+        if not all(isinstance(label, int) or float(label).is_integer() for label in labels):
+            return REGRESSION
+        values = sorted(set(labels))
+        raise DataError(
+            f"the labels are decimals without fractions ({_listed(values)}), which may be {len(values):,} classes or "
+            'numbers to learn: say which, task="single-label" (--task single-label) or "regression"'
+        )
     shown = ", ".join(f"{kind} ({str(label)[:40]!r})" for kind, label in kinds.items())
     raise DataError(f"labels are of mixed types: {shown}; use names only, numbers only, or lists of names only")
-
-
-def _undecided(labels: Sequence[Any]) -> DataError:
-    values = sorted(set(labels))
-    shown = ", ".join([*map(str, values[:SHOWN]), *(["..."] if values[SHOWN:] else [])])
-    return DataError(
-        f"the labels are decimals without fractions ({shown}), which may be {len(values):,} classes or numbers to "
-        'learn: say which, task="single-label" (--task single-label) or "regression"'
-    )
 
 
 def _kind(label: Any) -> str:

@@ -185,7 +185,7 @@ class AlignmentJob(Job):
             origin = self.opened.origin
             self.adapter.save(folder, report=origin.conversion, **origin.pooling())
         measured = run.records.of("evaluation")
-        end = run.records.last("end") or {}
+        end = run.end
         blocks: list[Block] = [
             "An encoder that has learned to find long documents by queries (longform align: contrastive, "
             f"{end['step']:,} steps of {end['documents']:,} documents in all)."

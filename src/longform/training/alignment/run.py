@@ -101,15 +101,14 @@ def align(
         pairs = [open_source(each, characters=characters, **how) for each in chosen]
         job = AlignmentJob(opened, pairs, [each.weight for each in chosen], settings, process)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
-    measured, end = run.records.of("evaluation"), run.records.last("end") or {}
+    measured, end = run.records.of("evaluation"), run.end
     return AlignmentResult(
         opened.origin.sentences,
-        *map(_scores, (measured[0], measured[-1]) if measured else ({}, {})),
-        steps=end["step"],
+        before=_scores(measured[0]) if measured else {},
+        after=_scores(measured[-1]) if measured else {},
         documents=end["documents"],
-        seconds=time.perf_counter() - began,
-        records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
+        **run.outcome(began),
     )
 
 

@@ -194,7 +194,7 @@ class DistillationJob(Job):
     def save(self, run: RunFolder, folder: Path) -> None:
         """The model and its card."""
         super().save(run, folder)
-        end, found = run.records.last("end") or {}, [Agreement.of(row) for row in run.records.of("agreement")]
+        end, found = run.end, [Agreement.of(row) for row in run.records.of("agreement")]
         taught = f"`{short_name(self.original_name)}`" if self.original_name else "its original"
         agreement = {"before": found[0].summary(), f"after {end['step']:,} steps": found[-1].summary()}
         blocks = [

@@ -107,16 +107,14 @@ def distill(
         opened = open_student(student, tokenizer)
         job = DistillationJob(opened, load_encoder(teacher), documents, settings, heldout, process)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
-    measured, end = run.records.of("agreement"), run.records.last("end") or {}
+    measured, end = run.records.of("agreement"), run.end
     return DistillationResult(
         opened.model,
         opened.tokenizer,
         Agreement.of(measured[0]),
         Agreement.of(measured[-1]),
-        steps=end["step"],
         tokens=end["tokens"],
         length=job.source.length,
-        seconds=time.perf_counter() - began,
-        records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
+        **run.outcome(began),
     )

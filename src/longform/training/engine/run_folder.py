@@ -3,6 +3,7 @@
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,15 @@ class RunFolder:
                 keep_only(self.folder)  # killed when the run was complete, and these not yet deleted
         elif self.steps is not None:
             self.records.restore((checkpoint_step(self.checkpoint) or 0) if self.checkpoint else 0)
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """The record of the end; nothing before there is one."""
+        return self.records.last("end") or {}
+
+    def outcome(self, began: float) -> dict[str, Any]:
+        """Steps, records and seconds (since ``began``, by time.perf_counter) of a finished run, for its result."""
+        return {"steps": self.end["step"], "seconds": time.perf_counter() - began, "records": self.records.rows}
 
     def fix_steps(self, steps: int) -> None:
         """Decide how many steps the run has, the same after an interruption."""

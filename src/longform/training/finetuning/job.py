@@ -243,7 +243,7 @@ class FinetuningJob(Job):
     def save(self, run: RunFolder, folder: Path) -> None:
         """The model and its scores, with the confusions of its labels."""
         super().save(run, folder)
-        end = run.records.last("end") or {}
+        end = run.end
         with atomic_write(folder / "metrics.json") as file:
             json.dump({name: value for name, value in end.items() if name not in ("event", "seconds")}, file, indent=1)
         write_card(folder, self.opened, "fine-tuned", self._told(end))

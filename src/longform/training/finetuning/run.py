@@ -11,8 +11,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from longform.conversion.sentence_transformers_folder import IDENTITY, OLDER, with_activation
 from longform.errors import ConfigurationError
 from longform.inference import classifiers
-from longform.inference import classifiers as fine_tuning
-from longform.inference.classifiers import FineTuning
 from longform.training.engine.run_folder import place_of_run
 from longform.training.engine.settings import FinetuningSettings
 from longform.training.engine.students import activation_for, with_labels
@@ -117,10 +115,10 @@ def finetune(
         known = {} if isinstance(train, tuple) else fields
         if progress and process.is_main_process:
             print(job.understood(), file=sys.stderr)
-        how = FineTuning(scheme.task, scheme.label_type, job.max_length, taught.pairs is not None, **known)
+        how = classifiers.FineTuning(scheme.task, scheme.label_type, job.max_length, taught.pairs is not None, **known)
         _remember(opened.model.config, how, activation)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
-    end = run.records.last("end") or {}
+    end = run.end
     metrics = {name: value for name, value in end.items() if name not in ("event", "step", "seconds")}
     return FinetuningResult(
         opened.model,
@@ -128,20 +126,18 @@ def finetune(
         scheme.task,
         scheme.names,
         metrics,
-        steps=end["step"],
         truncated=job.truncated,
-        seconds=time.perf_counter() - began,
-        records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
+        **run.outcome(began),
     )
 
 
-def _remember(config: Any, how: FineTuning, activation: str | None) -> None:
+def _remember(config: Any, how: classifiers.FineTuning, activation: str | None) -> None:
     """Write down what the model was trained with, and what sentence-transformers' CrossEncoder makes of its logits.
 
     A regression's logits are its values; those of other tasks mean what the source's do, where they are as many.
     """
-    for name, value in ({fine_tuning.FIELD: how._asdict()} | with_activation(config, activation)).items():
+    for name, value in ({classifiers.FIELD: how._asdict()} | with_activation(config, activation)).items():
         setattr(config, name, value)
     vars(config).pop(OLDER, None)
 

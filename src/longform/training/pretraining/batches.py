@@ -174,13 +174,10 @@ class Asking:
         return self._framed([shown[i] for i in kept], [asked[i] for i in kept]) if kept else None
 
 
-def parted(blocks: AskedBlocks, at_once: int) -> list[AskedBlocks]:
-    """Blocks as those that pass through the model together, ``at_once`` of them; no mask where nothing is padded."""
-    parts = []
-    for start in range(0, len(blocks.input_ids), at_once):
-        ids, mask, labels = (each[start : start + at_once] for each in blocks)
-        parts.append(AskedBlocks(ids, None if mask.all() else mask, labels))
-    return parts
+def parted(blocks: AskedBlocks, at_once: int, rows: slice = slice(None)) -> list[AskedBlocks]:
+    """Some rows, as those that pass through the model together, ``at_once``; no mask where nothing is padded."""
+    every = (each[rows].split(at_once) for each in blocks if each is not None)
+    return [AskedBlocks(ids, None if mask.all() else mask, labels) for ids, mask, labels in zip(*every, strict=True)]
 
 
 def unigram_shares(counts: np.ndarray) -> np.ndarray:

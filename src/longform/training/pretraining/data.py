@@ -214,4 +214,4 @@ class PretrainingData:
         """The whole step is drawn, so that the number of processes and of tokens at once changes nothing."""
         whole = self.asking.ask([self.blocks[number] for number in numbers], (self.settings.seed, step))
         mine = slice(self.rank * self.share, (self.rank + 1) * self.share)
-        return parted(AskedBlocks(*(each[mine] for each in whole)), self.at_once)
+        return parted(whole, self.at_once, mine)

@@ -121,7 +121,7 @@ def pretrain(
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
         if cache is None and process.is_main_process:
             _remove_tokens(folder / CACHE)
-    first, end = run.records.last("run") or {}, run.records.last("end") or {}
+    first = run.records.last("run") or {}
     curve = _curve(run.records.of("validation"), first["tokens_per_step"])
     return PretrainingResult(
         job.model,
@@ -130,10 +130,8 @@ def pretrain(
         curve[-1]["perplexity"],
         first["unigram_loss"],
         curve,
-        steps=end["step"],
-        tokens=end["tokens"],
-        seconds=time.perf_counter() - began,
-        records=run.records.rows,
+        tokens=run.end["tokens"],
+        **run.outcome(began),
         folder=None if output is None else Path(output).expanduser(),
     )
 
