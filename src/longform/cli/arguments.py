@@ -34,12 +34,15 @@ def command_parser(command: str, description: str) -> Any:
 def add_options(parser: Any, *options: tuple[str, Any, Any, str]) -> None:
     """Options with a value: name of the argument, type or names that there are, default, help.
 
-    Names of which the default is None may be null; ``--flag`` is ``--flag true`` where the default is False.
+    Names of which the default is None may be null; ``--flag`` is ``--flag true`` where the default is False; an option
+    takes several values where the default is a list.
     """
     for name, kind, default, said in options:
         how = one_of(kind, null=default is None) if isinstance(kind, tuple) else {"type": kind}
         if default is False:
             how |= {"nargs": "?", "const": True}
+        if isinstance(default, list):
+            how |= {"nargs": "+"}
         parser.add_argument(option(name), **how, default=default, help=said)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.choices import DTYPES
-from longform.cli.arguments import add_restart, command_parser, one_of, print_next
+from longform.cli.arguments import add_options, add_restart, command_parser, print_next
 from longform.errors import require
 
 SUMMARY = "time and memory against length of text, beside other encoders"
@@ -33,56 +33,45 @@ def parser() -> Any:
         "cores --preset small takes under 10 minutes, variants about 12, batches about 8, bars about 60, bars-train "
         "about 30, million about 20, paper about 90; full takes days and is meant to be cut with the other options.",
     )
-    made.add_argument(
-        "--preset",
-        **one_of(PRESETS),
-        default="small",
-        help="what is measured; what "
-        "--lengths ... --competitors choose replaces that of its first stage, others are left out",
+    add_options(
+        made,
+        (
+            "preset",
+            PRESETS,
+            "small",
+            "what is measured; what "
+            "--lengths ... --competitors choose replaces that of its first stage, others are left out",
+        ),
+        ("lengths", int, [], "tokens of a text"),
+        ("sizes", SIZES, [], "minilm: 6 layers x 384; base: 12 layers x 768; tiny: for a trial"),
+        ("dtypes", DTYPES, [], "auto: bfloat16 where it is multiplied in hardware, else float32"),
+        ("modes", ("eager", "compiled"), [], "of running a model"),
+        ("passes", ("inference", "train"), [], "train: forward, backward, AdamW"),
+        ("batches", None, [], "texts in a pass; full: as many as --batch-tokens holds"),
+        ("batch_tokens", int, 0, "tokens of a full batch; 0: the preset's"),
+        ("slots", int, [], "k of pure Linformers; n / 2 where that is less"),
+        (
+            "competitors",
+            ("all", *FAMILIES, *COMPETITORS),
+            [],
+            f"all, a family ({' '.join(FAMILIES)}) or names, as in records",
+        ),
+        ("repeats", int, 5, "rounds of each competitor"),
+        (
+            "cell_seconds",
+            float,
+            0.0,
+            "seconds for all passes of one competitor in "
+            "one cell: fewer rounds are run, or none, to keep it; 0: the preset's",
+        ),
+        ("threads", int | None, None, "CPU threads; null: as torch chooses"),
+        ("device", ("auto", "cpu", "cuda"), "auto", "auto: the first GPU, if any"),
+        ("output", str, "runs/benchmark", "folder for records and report"),
     )
-    made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
-    made.add_argument(
-        "--sizes",
-        nargs="+",
-        **one_of(SIZES),
-        default=[],
-        help="minilm: 6 layers x 384; base: 12 layers x 768; tiny: for a trial",
-    )
-    made.add_argument(
-        "--dtypes",
-        nargs="+",
-        **one_of(DTYPES),
-        default=[],
-        help="auto: bfloat16 where it is multiplied in hardware, else float32",
-    )
-    made.add_argument("--modes", nargs="+", **one_of(("eager", "compiled")), default=[], help="of running a model")
-    made.add_argument(
-        "--passes", nargs="+", **one_of(("inference", "train")), default=[], help="train: forward, backward, AdamW"
-    )
-    made.add_argument("--batches", nargs="+", default=[], help="texts in a pass; full: as many as --batch-tokens holds")
-    made.add_argument("--batch-tokens", type=int, default=0, help="tokens of a full batch; 0: the preset's")
-    made.add_argument("--slots", type=int, nargs="+", default=[], help="k of pure Linformers; n / 2 where that is less")
-    made.add_argument(
-        "--competitors",
-        nargs="+",
-        **one_of(("all", *FAMILIES, *COMPETITORS)),
-        default=[],
-        help=f"all, a family ({' '.join(FAMILIES)}) or names, as in records",
-    )
-    made.add_argument("--repeats", type=int, default=5, help="rounds of each competitor")
-    made.add_argument(
-        "--cell-seconds",
-        type=float,
-        default=0.0,
-        help="seconds for all passes of one competitor in "
-        "one cell: fewer rounds are run, or none, to keep it; 0: the preset's",
-    )
-    made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
-    made.add_argument("--device", **one_of(("auto", "cpu", "cuda")), default="auto", help="auto: the first GPU, if any")
-    made.add_argument("--output", type=str, default="runs/benchmark", help="folder for records and report")
     add_restart(made, "the rows that are there; the records so far stay in the folder as records-until-TIME.jsonl")
-    made.add_argument(
-        "--records", type=Path | None, default=None, help="another .jsonl file that new records are appended to"
+    add_options(
+        made,
+        ("records", Path | None, None, "another .jsonl file that new records are appended to"),
     )
     return made
 

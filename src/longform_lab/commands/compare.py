@@ -3,7 +3,7 @@
 from typing import Any
 
 from longform.choices import DTYPES, POOLINGS, PROJECTION_INITS, SCALES
-from longform.cli.arguments import add_device, command_parser, one_of, print_next, print_table
+from longform.cli.arguments import add_device, add_options, command_parser, print_next, print_table
 
 SUMMARY = "train several architectures on one task with one budget"
 
@@ -36,56 +36,41 @@ def parser() -> Any:
         "with the same folder and options; a finished architecture is kept, others may be added. An "
         f"architecture that fails for lack of memory is shown as not run, with its reason. {TIMES}",
     )
-    made.add_argument(
-        "--task",
-        **one_of(("text", "listops", "digits")),
-        default="text",
-        help="digits: scikit-learn's",
-    )
-    made.add_argument(
-        "--data",
-        type=str | None,
-        default=None,
-        help="text: .parquet, .jsonl or .csv file, or hf:NAME[:CONFIG]:SPLIT",
-    )
-    made.add_argument("--text-field", default="text", help="field with the text")
-    made.add_argument("--label-field", default="label", help="field with the label")
-    made.add_argument("--pair-field", type=str | None, default=None, help="field with the second text of a pair")
-    made.add_argument("--output", type=str, default="runs/compare", help="folder for results and report")
-    made.add_argument(
-        "--scale", **one_of(SCALES), default="small", help="small: two CPU cores; paper: the papers' sizes"
-    )
-    made.add_argument(
-        "--architectures", nargs="+", **one_of(("all", *ARCHITECTURES)), default=["all"], help="which are trained"
-    )
-    made.add_argument("--length", type=int | None, default=None, help="tokens of the longest text; null: the scale's")
-    made.add_argument(
-        "--vocabulary",
-        type=int | None,
-        default=None,
-        help="text: tokens learned from the training part, fewer where it does not support as many; null: the scale's",
-    )
-    made.add_argument(
-        "--pooling",
-        **one_of(POOLINGS, null=True),
-        default=None,
-        help="of the last states; cls: the first token; null: the scale's, mean",
-    )
-    made.add_argument(
-        "--projection-init",
-        **one_of(PROJECTION_INITS, null=True),
-        default=None,
-        help="how Linformer's E begins: block_mean (means of k blocks), as null does, or normal (N(0, "
-        "1/k), the paper's)",
-    )
-    made.add_argument("--steps", type=int | None, default=None, help="optimiser steps; null: the scale's")
-    made.add_argument("--batch-size", type=int | None, default=None, help="texts of a step; null: the scale's")
-    made.add_argument("--learning-rate", type=float | None, default=None, help="highest rate; null: the scale's")
-    made.add_argument(
-        "--dtype", **one_of(DTYPES, null=True), default=None, help="of matrix products; null: the scale's"
+    add_options(
+        made,
+        ("task", ("text", "listops", "digits"), "text", "digits: scikit-learn's"),
+        ("data", str | None, None, "text: .parquet, .jsonl or .csv file, or hf:NAME[:CONFIG]:SPLIT"),
+        ("text_field", None, "text", "field with the text"),
+        ("label_field", None, "label", "field with the label"),
+        ("pair_field", str | None, None, "field with the second text of a pair"),
+        ("output", str, "runs/compare", "folder for results and report"),
+        ("scale", SCALES, "small", "small: two CPU cores; paper: the papers' sizes"),
+        ("architectures", ("all", *ARCHITECTURES), ["all"], "which are trained"),
+        ("length", int | None, None, "tokens of the longest text; null: the scale's"),
+        (
+            "vocabulary",
+            int | None,
+            None,
+            "text: tokens learned from the training part, fewer where it does not support as many; null: the scale's",
+        ),
+        ("pooling", POOLINGS, None, "of the last states; cls: the first token; null: the scale's, mean"),
+        (
+            "projection_init",
+            PROJECTION_INITS,
+            None,
+            "how Linformer's E begins: block_mean (means of k blocks), as null does, or normal (N(0, "
+            "1/k), the paper's)",
+        ),
+        ("steps", int | None, None, "optimiser steps; null: the scale's"),
+        ("batch_size", int | None, None, "texts of a step; null: the scale's"),
+        ("learning_rate", float | None, None, "highest rate; null: the scale's"),
+        ("dtype", DTYPES, None, "of matrix products; null: the scale's"),
     )
     add_device(made)
-    made.add_argument("--seed", type=int, default=0, help="of split, weights, order and dropout")
+    add_options(
+        made,
+        ("seed", int, 0, "of split, weights, order and dropout"),
+    )
     return made
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from longform.choices import RETRIEVAL_SCORES
 from longform.cli.arguments import (
+    add_options,
     add_settings,
     command,
     command_parser,
-    one_of,
     print_next,
 )
 from longform.errors import ConfigurationError
@@ -76,14 +76,13 @@ def _task_parser(task: str, description: str) -> Any:
     from longform.inference.settings import InferenceSettings  # not above, for quick help: it imports numpy
 
     made = command_parser(f"evaluate {task}", description)
-    made.add_argument("--longform", type=str | None, default=None, help="folder of a Longform, run on whole texts")
-    made.add_argument(
-        "--original", type=str | None, default=None, help="folder or hub name, run on cut texts and on chunks"
+    add_options(
+        made,
+        ("longform", str | None, None, "folder of a Longform, run on whole texts"),
+        ("original", str | None, None, "folder or hub name, run on cut texts and on chunks"),
+        ("original_length", int | None, None, "tokens of the original; null: all that fit"),
+        ("output", str | None, None, "jsonl file: the scores of each row of the table"),
     )
-    made.add_argument(
-        "--original-length", type=int | None, default=None, help="tokens of the original; null: all that fit"
-    )
-    made.add_argument("--output", type=str | None, default=None, help="jsonl file: the scores of each row of the table")
     add_settings(made, InferenceSettings, only=("overlap", "dtype", "device", "batch_tokens", "max_length"))
     return made
 
@@ -104,25 +103,21 @@ def _retrieval() -> Any:
     )
     made.add_argument("--queries", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--documents", required=True, help="as queries")
-    made.add_argument("--query-field", default="query", help="a query's text")
-    made.add_argument("--relevant-field", default="relevant", help="id, or list of ids, of a query's documents")
-    made.add_argument("--id-field", default="id", help="a document's id")
-    made.add_argument("--text-field", default="text", help="a document's text")
-    made.add_argument("--depth", type=int, default=10, help="ranks that nDCG counts (10: nDCG@10)")
-    made.add_argument(
-        "--score",
-        **one_of(RETRIEVAL_SCORES),
-        default="document",
-        help="document: by one vector; best-chunk: as good as its best chunk",
-    )
-    made.add_argument("--chunk-tokens", type=int, default=256, help="of a chunk")
-    made.add_argument(
-        "--bm25",
-        type=bool,
-        nargs="?",
-        const=True,
-        default=False,
-        help="beside them BM25, a search by words, and each fused with it by reciprocal ranks (extra bm25)",
+    add_options(
+        made,
+        ("query_field", None, "query", "a query's text"),
+        ("relevant_field", None, "relevant", "id, or list of ids, of a query's documents"),
+        ("id_field", None, "id", "a document's id"),
+        ("text_field", None, "text", "a document's text"),
+        ("depth", int, 10, "ranks that nDCG counts (10: nDCG@10)"),
+        ("score", RETRIEVAL_SCORES, "document", "document: by one vector; best-chunk: as good as its best chunk"),
+        ("chunk_tokens", int, 256, "of a chunk"),
+        (
+            "bm25",
+            bool,
+            False,
+            "beside them BM25, a search by words, and each fused with it by reciprocal ranks (extra bm25)",
+        ),
     )
     return made
 
@@ -130,16 +125,10 @@ def _retrieval() -> Any:
 def _classification() -> Any:
     made = _task_parser("classification", "Score fine-tuned models on labelled documents.")
     made.add_argument("--data", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
-    made.add_argument(
-        "--text-field", type=str | None, default=None, help=f'a document\'s text; {REMEMBERED}, else "text"'
-    )
-    made.add_argument(
-        "--label-field",
-        type=str | None,
-        default=None,
-        help=f'name or number; a list for multi-label models; {REMEMBERED}, else "label"',
-    )
-    made.add_argument(
-        "--pair-field", type=str | None, default=None, help=f"the second text of a pair (no chunks then); {REMEMBERED}"
+    add_options(
+        made,
+        ("text_field", str | None, None, f'a document\'s text; {REMEMBERED}, else "text"'),
+        ("label_field", str | None, None, f'name or number; a list for multi-label models; {REMEMBERED}, else "label"'),
+        ("pair_field", str | None, None, f"the second text of a pair (no chunks then); {REMEMBERED}"),
     )
     return made

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from longform.cli.arguments import command_parser, one_of, print_next, print_table
+from longform.cli.arguments import add_options, command_parser, one_of, print_next, print_table
 from longform.errors import require
 
 SUMMARY = "measure the paper's tables and figures on this machine"
@@ -35,89 +35,80 @@ def parser() -> Any:
         f"{subjects}. --scale paper has the paper's sizes, by the same code, for GPUs and days.",
     )
     made.add_argument("subject", **one_of(tuple(SUBJECTS)), help="what is measured")
-    made.add_argument("--output", type=Path | None, default=None, help="folder to write; null: runs/SUBJECT")
-    made.add_argument(
-        "--scale",
-        **one_of(SCALES),
-        default="small",
-        help="tiny: minutes, to see that all of it runs; small: two CPU cores; paper: the paper's sizes",
+    add_options(
+        made,
+        ("output", Path | None, None, "folder to write; null: runs/SUBJECT"),
+        (
+            "scale",
+            SCALES,
+            "small",
+            "tiny: minutes, to see that all of it runs; small: two CPU cores; paper: the paper's sizes",
+        ),
+        (
+            "text",
+            str,
+            [],
+            "figures 1 and 3: text, .jsonl or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT to measure or train on; "
+            "table2: to heal converted models on before fine-tuning",
+        ),
+        ("text_field", str | None, None, "field with the text; null: text"),
+        (
+            "data",
+            str | None,
+            None,
+            "table2: folder with sst2_train, sst2_dev, imdb_train, qnli_part, mrpc_train, rte_train (.parquet, .jsonl "
+            "or .csv), or hf",
+        ),
+        (
+            "seeds",
+            int,
+            [],
+            "figure 3, table2: all models of the first seed come first; null: 0 1, and 0 1 2 for table2",
+        ),
+        (
+            "from_twin",
+            int | None,
+            None,
+            "figure 3: optimiser steps that full attention learns first; all models go on with its weights; null: all "
+            "begin anew",
+        ),
+        (
+            "preset",
+            str | None,
+            None,
+            "figure 3: model and training, a name or YAML file of longform pretrain; null: the scale's",
+        ),
+        (
+            "also",
+            str,
+            [],
+            "figure 3: more models: window, convolution, mean; in figure3d at each of its n, else at its first, with "
+            "k = n / 4",
+        ),
+        (
+            "shared",
+            Path | None,
+            None,
+            "figure 3: folder for tokens and trainings that several figures use; several processes may train in it; "
+            "null: inside the output",
+        ),
+        ("tasks", str, [], "table2: some of SST-2 IMDB QNLI MRPC RTE; null: all"),
+        ("models", str, [], "table2: original, window, linear-K-SHARING, weighted-K; null: all"),
+        (
+            "model",
+            str | None,
+            None,
+            "figure1, table2: folder or hub name of the original; null: the scale's (small: the demo's MiniLM)",
+        ),
+        (
+            "lengths",
+            int,
+            [],
+            "tables 1 and 3, figures 1 and 2: tokens of a text; table2: what texts are cut to; for figure1 and table2 "
+            "one length; none: the scale's, and 512 for figure1",
+        ),
+        ("device", str | None, None, "tables 1 and 3, figures 1 and 2: cpu, cuda"),
     )
-    made.add_argument(
-        "--text",
-        type=str,
-        nargs="+",
-        default=[],
-        help="figures 1 and 3: text, .jsonl or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT to measure or train on; "
-        "table2: to heal converted models on before fine-tuning",
-    )
-    made.add_argument("--text-field", type=str | None, default=None, help="field with the text; null: text")
-    made.add_argument(
-        "--data",
-        type=str | None,
-        default=None,
-        help="table2: folder with sst2_train, sst2_dev, imdb_train, qnli_part, mrpc_train, rte_train (.parquet, .jsonl "
-        "or .csv), or hf",
-    )
-    made.add_argument(
-        "--seeds",
-        type=int,
-        nargs="+",
-        default=[],
-        help="figure 3, table2: all models of the first seed come first; null: 0 1, and 0 1 2 for table2",
-    )
-    made.add_argument(
-        "--from-twin",
-        type=int | None,
-        default=None,
-        help="figure 3: optimiser steps that full attention learns first; all models go on with its weights; null: all "
-        "begin anew",
-    )
-    made.add_argument(
-        "--preset",
-        type=str | None,
-        default=None,
-        help="figure 3: model and training, a name or YAML file of longform pretrain; null: the scale's",
-    )
-    made.add_argument(
-        "--also",
-        type=str,
-        nargs="+",
-        default=[],
-        help="figure 3: more models: window, convolution, mean; in figure3d at each of its n, else at its first, with "
-        "k = n / 4",
-    )
-    made.add_argument(
-        "--shared",
-        type=Path | None,
-        default=None,
-        help="figure 3: folder for tokens and trainings that several figures use; several processes may train in it; "
-        "null: inside the output",
-    )
-    made.add_argument(
-        "--tasks", type=str, nargs="+", default=[], help="table2: some of SST-2 IMDB QNLI MRPC RTE; null: all"
-    )
-    made.add_argument(
-        "--models",
-        type=str,
-        nargs="+",
-        default=[],
-        help="table2: original, window, linear-K-SHARING, weighted-K; null: all",
-    )
-    made.add_argument(
-        "--model",
-        type=str | None,
-        default=None,
-        help="figure1, table2: folder or hub name of the original; null: the scale's (small: the demo's MiniLM)",
-    )
-    made.add_argument(
-        "--lengths",
-        type=int,
-        nargs="+",
-        default=[],
-        help="tables 1 and 3, figures 1 and 2: tokens of a text; table2: what texts are cut to; for figure1 and table2 "
-        "one length; none: the scale's, and 512 for figure1",
-    )
-    made.add_argument("--device", type=str | None, default=None, help="tables 1 and 3, figures 1 and 2: cpu, cuda")
     return made
 
 
