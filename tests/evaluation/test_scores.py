@@ -13,7 +13,7 @@ from longform.evaluation.classification import (
     multi_label_scores,
     regression_scores,
 )
-from longform.evaluation.embeddings import agreement, cosines, spearman
+from longform.evaluation.embeddings import cosines, spearman
 from longform.evaluation.retrieval import retrieval_scores
 
 RANDOM = np.random.default_rng(0)
@@ -38,15 +38,13 @@ def test_spearman_that_is_not_defined() -> None:
         spearman(np.arange(3.0), [1, 2])
 
 
-def test_similarity_and_agreement() -> None:
+def test_similarity() -> None:
     first = np.array([[1.0, 0], [1, 1], [0, 2]])
     second = np.array([[2.0, 0], [1, 0], [3, 0]])
     assert spearman(cosines(first, second), [5, 3, 1]) == pytest.approx(1)
-    found = agreement(first, second)
-    assert found.mean == pytest.approx((1 + math.sqrt(0.5)) / 3)
-    assert found.lowest == pytest.approx(0)
+    assert cosines(first, second) == pytest.approx([1, math.sqrt(0.5), 0])
     with pytest.raises(DataError, match="row by row"):
-        agreement(first, second[:2])
+        cosines(first, second[:2])
 
 
 def test_ndcg_is_scikit_learns() -> None:

@@ -4,8 +4,6 @@ The file, a memory map, holds the documents' content tokens one after the other,
 cache serves every length. A cache folder appears whole or not at all.
 """
 
-import json
-import os
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,11 +17,11 @@ from tqdm import tqdm
 from longform.data.given import InMemory, elements, python_values, source_of
 from longform.data.progress import hidden
 from longform.data.special_tokens import content_ids
-from longform.data.storage import atomic_write, made_once
+from longform.data.storage import made_once
 from longform.data.text import STANDARD_INPUT, Document, look, read_documents, text_of, usable_texts
 from longform.errors import ConfigurationError, DataError
 
-TOKENS, ENDS, META = "tokens.bin", "document_ends.npy", "corpus.json"
+TOKENS, ENDS = "tokens.bin", "document_ends.npy"
 DOCUMENTS_AT_ONCE = 128  # tokenised together
 SHOWN = 5  # names of files in a warning
 
@@ -112,13 +110,9 @@ def _write(texts: Iterable[str], tokenizer: Any, folder: Path, *, progress: bool
             np.asarray(ids, dtype=kind).tofile(file)
             total += len(ids)
             ends.append(total)
-        file.flush()
-        os.fsync(file.fileno())
     if not total:
         raise DataError("the corpus is empty: it has no document with text in it")
     np.save(folder / ENDS, np.asarray(ends, dtype=np.int64))
-    with atomic_write(folder / META) as meta:
-        json.dump({"tokens": total, "documents": len(ends), "dtype": kind.name}, meta)
 
 
 def tokenized(texts: Iterable[str], tokenizer: Any, *, progress: bool = False) -> Iterator[list[int]]:
@@ -132,13 +126,10 @@ def tokenized(texts: Iterable[str], tokenizer: Any, *, progress: bool = False) -
 
 def _open(folder: Path) -> TokenStore:
     try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
         ends = np.load(folder / ENDS, allow_pickle=False)
-        tokens = np.memmap(folder / TOKENS, dtype=np.dtype(meta["dtype"]), mode="r")
-    except (OSError, ValueError, KeyError) as error:
+        total, size = int(ends[-1]), (folder / TOKENS).stat().st_size
+        if size not in (2 * total, 4 * total):
+            raise ValueError(f"{size:,} bytes for {total:,} tokens")
+        return TokenStore(np.memmap(folder / TOKENS, dtype=f"uint{8 * size // total}", mode="r"), ends)
+    except (OSError, ValueError, IndexError) as error:
         raise DataError(f'the token cache "{folder}" cannot be read ({error}): delete it to make it again') from error
-    if len(tokens) != meta["tokens"] or len(ends) != meta["documents"]:
-        raise DataError(
-            f'the token cache "{folder}" has {len(tokens):,} tokens of {meta["tokens"]:,}: delete it to make it again'
-        )
-    return TokenStore(tokens, ends)

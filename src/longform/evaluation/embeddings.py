@@ -1,22 +1,13 @@
-"""Scores of embeddings: similarity of pairs, agreement of two encoders.
+"""Scores of embeddings: similarity of pairs.
 
 Axes: N texts or pairs, D embedding size.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from longform.errors import DataError, require
-
-
-class Agreement(NamedTuple):
-    """Cosines between two encoders' embeddings of the same texts."""
-
-    mean: float
-    lowest: float
-    fifth_percentile: float
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -43,9 +34,3 @@ def spearman(scores: np.ndarray, truth: Sequence[float] | np.ndarray) -> float:
         raise DataError("all scores are equal: the rank correlation is not defined")
     stats = require("scipy.stats", extra="train")
     return float(stats.spearmanr(scores, truth).statistic)
-
-
-def agreement(first: np.ndarray, second: np.ndarray) -> Agreement:
-    """How near two encoders' embeddings (N, D) of the same texts are."""
-    values = cosines(first, second)
-    return Agreement(float(values.mean()), float(values.min()), float(np.percentile(values, 5)))

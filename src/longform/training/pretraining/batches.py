@@ -156,7 +156,7 @@ class Asking:
         return AskedBlocks(ids, mask, padded(asked, value=IGNORED, length=self.length)[0])
 
     def fixed(self, store: TokenStore, documents: np.ndarray, packing: str) -> AskedBlocks | None:
-        """All blocks of the documents, with the same tokens of each hidden at every length; None: nothing is asked."""
+        """Blocks of the documents, with the same tokens of each hidden at every length; None where nothing is asked."""
         lengths, every = store.lengths()[documents], np.arange(len(documents))
         texts = [store.tokens[end - size : end] for end, size in zip(store.ends[documents], lengths, strict=True)]
         own = TokenStore(np.concatenate(texts).astype(np.int64), np.cumsum(lengths))
