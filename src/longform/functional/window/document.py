@@ -15,7 +15,6 @@ from torch.nn.functional import pad
 
 from longform.functional.one_pass import kept
 from longform.functional.slots import Memory, Slots
-from longform.functional.window.formula import far_parts
 from longform.functional.window.selection import Selected, block_sums, select
 
 LARGEST_KEPT = 2**16  # logits of a document
@@ -105,12 +104,9 @@ class DocumentAttention(ABC):
         """The choice of each block of the part's queries, of one document."""
         far, blocks = self.far, part.blocks()
         slots = Slots(far.count[None], torch.tensor([far.size]), far.size, far.size)
-        parts = far_parts(
-            slots, length=part.query.shape[1], window=part.window, dtype=far.count.dtype, sinks=far.sinks,
-            first=blocks.start,
-        )  # fmt: skip
+        logits = self.logits(part, blocks.start, blocks.stop)[None, None]
         return select(
-            block_sums(part.query[None], None, part.window), far.key[None], parts, slots, None, length=part.length,
+            block_sums(part.query[None], None, part.window), far.key[None], logits, slots, None, length=part.length,
             sinks=far.sinks, budget=far.budget, most=far.selected,
         )  # fmt: skip
 

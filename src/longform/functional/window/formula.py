@@ -69,8 +69,9 @@ def gather_by_head(x: Tensor, positions: Tensor) -> Tensor:
 
     Indexed by all axes: gathering along one folds b and t together, which ties an exported graph to some lengths.
     """
-    batch, head = (torch.arange(size, device=x.device) for size in x.shape[:2])
-    return x[batch[:, None, None, None], head[:, None, None], positions]
+    batch = torch.arange(x.shape[0], device=x.device)[:, None, None, None]
+    head = torch.arange(x.shape[1], device=x.device)[:, None, None]
+    return x[batch, head, positions]
 
 
 def near_bias(around: Tensor, mask: Tensor | None, *, length: int, dtype: torch.dtype) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from longform.functional.slots import Slots, runs_of
-from longform.functional.window.formula import HIDDEN, Blocks, FarParts
+from longform.functional.window.formula import HIDDEN, Blocks
 
 
 class Selected(NamedTuple):
@@ -61,26 +61,28 @@ def largest(scores: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def select(
-    sums: Tensor, memory_key: Tensor, parts: FarParts, slots: Slots, mask: Tensor | None, *, length: int, sinks: int,
+    sums: Tensor, memory_key: Tensor, far: Tensor, slots: Slots, mask: Tensor | None, *, length: int, sinks: int,
     budget: float | None, most: int,
 ) -> Selected:  # fmt: skip
     """The choice of each block with ``sums`` (B, h, b, d) of queries among slots with keys (B, h, S, d).
 
-    ``parts``: of ``slots``; ``mask`` bool (B, n) or None: text among ``length`` tokens; the first ``sinks`` slots are
-    never selected; ``budget``: see formula.far_parts, over the slots that are left; ``most``: m.
+    ``far`` (B, 1, b, S): bias on the logits of ``slots``, see formula.far_bias; ``mask`` bool (B, n) or None: text
+    among ``length`` tokens; the first ``sinks`` slots are never selected; ``budget``: see formula.far_parts, over the
+    slots that are left; ``most``: m.
     """
-    count, far = slots.count.to(parts.logit.dtype)[:, None, None], parts.far[:, None]
-    may = far & parts.counted & (count > 0)
+    may = (torch.arange(far.shape[-1], device=far.device) >= sinks) & (far > HIDDEN)
     with torch.autocast(sums.device.type, enabled=False):  # rounded scores are often equal
         scores = sums @ memory_key.to(sums.dtype).transpose(-1, -2)
     chosen, rest = largest(scores.masked_fill(~may, HIDDEN), most)
-    left, bias = far & ~(may & (rest == HIDDEN)), parts.logit[:, None, None]
+    left = may & (rest > HIDDEN)
+    bias = far.masked_fill(may & ~left, HIDDEN)
     if budget is not None:
-        tokens = torch.where(left & parts.counted, count, 0.0).sum(dim=-1, keepdim=True).clamp(min=1.0)
-        bias = bias + torch.where(parts.counted, (budget / tokens).log().clamp(max=0.0), 0.0)
+        count = slots.count.to(far.dtype)[:, None, None]
+        tokens = torch.where(left, count, 0.0).sum(dim=-1, keepdim=True).clamp(min=1.0)
+        bias = torch.where(left, count.log() + (budget / tokens).log().clamp(max=0.0), bias)
     span = slots.longest if slots.uniform is None else slots.uniform
     tokens, seen = tokens_of(chosen, slots.size, span, mask, length=length, sinks=sinks)
-    return Selected(torch.where(left, bias, HIDDEN), tokens, seen, chosen)
+    return Selected(bias, tokens, seen, chosen)
 
 
 def tokens_of(
