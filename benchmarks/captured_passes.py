@@ -19,7 +19,6 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from longform import LinformerForMaskedLM
-from longform.functional.conditions import native_bfloat16
 from longform.models.graphs import record
 
 FALLBACK = {"compile": "graph", "graph": "eager"}  # compiled passes are captured too
@@ -54,8 +53,7 @@ class TrainingPass:
     def loss(self, ids: Tensor, places: Tensor, labels: Tensor) -> Tensor:
         """The mean cross-entropy in nats, a scalar; ids (B, n), places and labels (m)."""
         # Nothing is kept from one pass to the next: a graph would read what no longer is there.
-        takes = native_bfloat16(ids.device)
-        with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=takes, cache_enabled=False):
+        with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=ids.is_cuda, cache_enabled=False):
             return _loss(self.model, ids, places, labels)
 
     def _eager(self, compute: Callable[..., Tensor] | None = None) -> Tensor:

@@ -7,8 +7,9 @@
     python -m benchmarks.from_nothing_queue --seconds 420                 # what is worth knowing first, in that order
 
 6 layers of width 384, rotary positions, norms before; 2,000 steps of 16,384 tokens, AdamW 1e-3 with a tenth of warm-up
-and a cosine, bfloat16 autocast. The texts that are kept aside and the order of those that are read do not depend on the
-length, nor batches and masks on the kind of attention. After each tenth of the steps the texts aside are read.
+and a cosine, bfloat16 autocast on a GPU; ``--size bytes``, in both commands, is 2 layers of width 128 for a CPU. The
+texts that are kept aside and the order of those that are read do not depend on the length, nor batches and masks on the
+kind of attention. After each tenth of the steps (``--evaluations``) the texts aside are read.
 
 Axes: B texts of a step, n tokens, m hidden tokens.
 """
@@ -36,6 +37,7 @@ from longform_lab.records import Record, append_record
 
 DATA = Path(".gpu-data/wiki.npy")
 VOCABULARY, BEGINNING, MASK, FIRST_WORD = 8_192, 0, 1, 2
+BYTES = 256 + FIRST_WORD  # the vocabulary of the size of that name
 MOST_TOKENS = 45 * 2**20 // 2  # of two bytes: what travels to a lent machine is limited
 LONGEST = 4_096  # texts are shared out in blocks of so many tokens, whatever n
 KEPT_ASIDE = 64  # blocks
@@ -50,9 +52,12 @@ ATTENTION: dict[str, dict[str, Any]] = {  # fields of LinformerConfig
     "window": {"projection": "mean", "attention_window": 32},
     "weighted_mean_window16": {"projection": "weighted_mean", "attention_window": 16},
     "weighted_mean_window32": {"projection": "weighted_mean", "attention_window": 32},
+    "weighted_mean_window64": {"projection": "weighted_mean", "attention_window": 64},
+    "weighted_mean_window64_selected8": {"projection": "weighted_mean", "attention_window": 64, "selected_slots": 8},
 }
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6, "intermediate_size": 1_536},
+    "bytes": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512},
     "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
 }
 
@@ -67,12 +72,17 @@ def fields_of(variant: str, length: int) -> dict[str, Any]:
     return fields | ({"short_convolution": int(taps)} if rest else {})
 
 
+def vocabulary_of(size: str) -> int:
+    """Number of token ids of a model of ``size``."""
+    return BYTES if size == "bytes" else VOCABULARY
+
+
 def make_model(variant: str, *, length: int, slots: int, size: str) -> LinformerForMaskedLM:
     """A model with new weights, without dropout; the head is the word embeddings alone."""
     config = LinformerConfig(
         **SIZES[size],
         **fields_of(variant, length),
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary_of(size),
         max_position_embeddings=length,
         projected_length=slots,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
@@ -108,14 +118,14 @@ class Batch(NamedTuple):
     labels: Tensor
 
 
-def hide(texts: Tensor, generator: torch.Generator) -> Batch:
+def hide(texts: Tensor, generator: torch.Generator, vocabulary: int = VOCABULARY) -> Batch:
     """Some tokens of ``texts`` int32 (B, n) hidden: of these 0.8 become the mask, 0.1 another word."""
     flat = texts.flatten().long()
     count = round(HIDDEN * texts.shape[1]) * texts.shape[0]
     where: Any = {"device": flat.device, "generator": generator}
     places = torch.randperm(len(flat), **where)[:count]
     labels, fate = flat[places], torch.rand(count, **where)
-    other = torch.where(fate < 0.9, torch.randint(FIRST_WORD, VOCABULARY, (count,), **where), labels)
+    other = torch.where(fate < 0.9, torch.randint(FIRST_WORD, vocabulary, (count,), **where), labels)
     flat[places] = torch.where(fate < 0.8, MASK, other)
     return Batch(flat.view_as(texts), places, labels)
 
@@ -128,20 +138,21 @@ def texts_of(tokens: Tensor, length: int) -> tuple[Tensor, Tensor]:
     return blocks[order[aside:]].reshape(-1, length), blocks[order[:aside]].reshape(-1, length)
 
 
-def batches(texts: Tensor, size: int, seed: int) -> Iterator[Batch]:
+def batches(texts: Tensor, size: int, seed: int, vocabulary: int = VOCABULARY) -> Iterator[Batch]:
     """Batches of ``size`` texts, without end; texts of (N, n), in a new order each time."""
     generator = torch.Generator(device=texts.device).manual_seed(seed + 1)
     while True:
         order = torch.randperm(len(texts), device=texts.device, generator=generator)
         for rows in order.split(size)[: len(order) // size]:
-            yield hide(texts[rows], generator)
+            yield hide(texts[rows], generator, vocabulary)
 
 
 @torch.no_grad()
-def loss_aside(training: TrainingPass, texts: Tensor, size: int) -> float:
+def loss_aside(training: TrainingPass, texts: Tensor, size: int, vocabulary: int) -> float:
     """The mean loss of texts (N, n), in nats; the same tokens are hidden each time."""
     generator = torch.Generator(device=texts.device).manual_seed(5)
-    losses = [training.loss(*hide(part, generator)) for part in texts.split(size) if len(part) == size]
+    parts = (part for part in texts.split(size) if len(part) == size)
+    losses = [training.loss(*hide(part, generator, vocabulary)) for part in parts]
     return torch.stack(losses).mean().item()
 
 
@@ -163,7 +174,8 @@ def train(options: argparse.Namespace, tokens: Tensor) -> dict[str, Any]:
     optimiser = make_optimiser(model, options.learning_rate, own_rates=not options.variant.endswith(NETWORK_RATE))
     highest = [group["lr"] for group in optimiser.param_groups]
     (texts, aside), size = texts_of(tokens, options.length), options.tokens_per_step // options.length
-    given = batches(texts, size, options.seed)
+    vocabulary = vocabulary_of(options.size)
+    given = batches(texts, size, options.seed, vocabulary)
     training = TrainingPass(model, next(given), mode=options.mode)
     options.mode = training.mode
     began, curve, step = time.perf_counter(), [], 0
@@ -172,8 +184,8 @@ def train(options: argparse.Namespace, tokens: Tensor) -> dict[str, Any]:
             group["lr"] = rate * rate_at(step - 1, options.steps)
         training(next(given))
         optimiser.step()
-        if step % max(1, options.steps // 10) == 0:
-            curve.append(finite(loss_aside(training, aside, size)))
+        if step % max(1, options.steps // options.evaluations) == 0:
+            curve.append(finite(loss_aside(training, aside, size, vocabulary)))
             say(options, f"step {step:,}: {curve[-1]}, {time.perf_counter() - began:.0f} s")
         if asked_to_end:
             break
@@ -199,11 +211,26 @@ def say(options: argparse.Namespace, text: str) -> None:
     print(f"{options.variant} n={options.length} k={options.slots} seed {options.seed}: {text}", flush=True)
 
 
-def prepare(texts: Path, output: Path) -> None:
-    """Token ids of a Parquet file's column "text", uint16: BPE trained on a quarter; 0 begins a text, 1 is the mask."""
+def prepare(texts: Path, output: Path, size: str) -> None:
+    """Token ids of a Parquet file's column "text", uint16; 0 begins a text, 1 is the mask. They are those of a BPE
+    trained on a quarter, or bytes.
+    """
+    documents = require("pyarrow.parquet", extra="cli").read_table(texts)["text"].to_pylist()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    tokens = byte_ids(documents) if size == "bytes" else word_ids(documents)
+    np.save(output, tokens[:MOST_TOKENS])
+
+
+def byte_ids(documents: Sequence[str]) -> np.ndarray:
+    """Bytes of UTF-8, each moved up by FIRST_WORD."""
+    parts = [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) + FIRST_WORD for text in documents]
+    return np.concatenate([part for text in parts for part in (np.array([BEGINNING], np.uint16), text)])
+
+
+def word_ids(documents: Sequence[str]) -> np.ndarray:
+    """Ids of a byte-level BPE."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    documents = require("pyarrow.parquet", extra="cli").read_table(texts)["text"].to_pylist()
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -213,8 +240,7 @@ def prepare(texts: Path, output: Path) -> None:
     for start in range(0, len(documents), 500):
         ids = [[BEGINNING, *one.ids] for one in tokenizer.encode_batch(documents[start : start + 500])]
         parts.append(np.array([token for text in ids for token in text], dtype=np.uint16))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    np.save(output, np.concatenate(parts)[:MOST_TOKENS])
+    return np.concatenate(parts)
 
 
 def read_tokens(path: Path) -> Tensor:
@@ -234,6 +260,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--mode", choices=("eager", *FALLBACK), default="graph")
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--evaluations", type=int, default=10)
     for name, value in {"seed": 0, "length": 512, "slots": 128, "steps": 2_000, "tokens-per-step": 16_384}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     return parser.parse_args(arguments)
@@ -243,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train one model and append its record, or prepare the data."""
     options = options_of(arguments)
     if options.prepare:
-        prepare(options.prepare, options.data)
+        prepare(options.prepare, options.data, options.size)
         return 0
     torch.set_float32_matmul_precision("high")
     tokens = read_tokens(options.data)
