@@ -22,12 +22,12 @@ from safetensors.torch import save
 from longform.cli import embed, pretrain
 from longform.cli.arguments import parse
 from longform.cli.convert import read_lengths
-from longform.conversion.sentence_transformers_folder import read_sentence_folder
 from longform.conversion.source import open_source
 from longform.data.text import read_documents
 from longform.errors import LongformError
 from longform.inference.encoders import Encoder
 from longform.inference.resumable import ResumableOutput
+from longform.pretrained.sentence_folder import read_sentence_folder
 from longform.training.engine.records import Records
 from longform.training.engine.run_folder import RunFolder
 from longform.training.labels import examples_of

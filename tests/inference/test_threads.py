@@ -17,7 +17,7 @@ from transformers.utils import logging
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder
 from longform.inference.exported import open_graph
-from longform.inference.weights import quiet_transformers
+from longform.models.loading import quiet_transformers
 
 THREADS = 8
 SHORT, LONG = "the near text", "good bad long short, " * 30  # the second is cut: 64 tokens fit

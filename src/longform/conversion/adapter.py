@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from longform.conversion.pooling_modules import with_token_weights
-from longform.conversion.sentence_transformers_folder import read_json
 from longform.conversion.shipped import ACCOUNT, SHIPPED, shipped
 from longform.errors import ConfigurationError, ConversionError
+from longform.pretrained.checkpoint_files import read_json
 from longform.runs.subject import model_key
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # PEFT's names

@@ -19,7 +19,6 @@ from longform.conversion.families.registry import family_of
 from longform.conversion.lengthening import lengthen, lengthened_tokenizer
 from longform.conversion.pooling_modules import idf_pooled, with_sublinear_tf
 from longform.conversion.report import OWN_FILE, ConversionReport, NewTensor, TensorRecord, conversion_folder
-from longform.conversion.sentence_transformers_folder import SentenceFolder, loader_of
 from longform.conversion.shipped import BUNDLED, HUB_NAME, adapted_encoder, named_folder
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, HeadPlan, check_task, plan_head
@@ -30,6 +29,7 @@ from longform.models.configuration_linformer import AUTO_MODELS, LinformerConfig
 from longform.models.loading import quiet_transformers
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.resizing import check_extension
+from longform.pretrained.sentence_folder import SentenceFolder, loader_of
 from longform.runs.output import digests
 
 Lengths = int | list[int] | list[list[int]]
@@ -151,7 +151,7 @@ def convert(
     if adapter is not None:
         return _adapted(source, adapter, dict(locals()))
     _check_options(max_length, positions, task)
-    opened = open_source(made_source(source) if isinstance(source, str) else source, tokenizer=tokenizer)
+    opened = open_source(local_source(source) if isinstance(source, str) else source, tokenizer=tokenizer)
     if source in (BUNDLED, HUB_NAME):  # not where its package happens to be
         opened = replace(opened, name=HUB_NAME)
     attention = {
@@ -175,8 +175,8 @@ def convert(
     return _with_sublinear_tf(made) if sublinear_tf else made
 
 
-def made_source(source: str) -> str:
-    """Where an encoder is; one of an adapter's name (``longform.conversion.shipped``) is made if it is not there.
+def local_source(source: str | Path) -> str:
+    """Where an encoder is: of a name of ``longform.conversion.shipped`` its folder, made if it is not there.
 
     Raises ConversionError where the encoder that the adapter is for is neither installed nor to be had from the hub.
     """
@@ -185,7 +185,7 @@ def made_source(source: str) -> str:
         with locked(folder.with_name(f".{source}.lock"), wait=True):
             if not folder.is_dir():
                 convert(adapted_encoder(), adapter=source).save_pretrained(folder)
-    return source if folder is None else str(folder)
+    return str(folder or source)
 
 
 def _adapted(source: Any, adapter: str | Path, given: dict[str, Any]) -> ConversionResult:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from longform.conversion.sentence_transformers_folder import SentenceFolder, kind_of
 from longform.data.given import source_of
 from longform.data.special_tokens import content_ids
 from longform.data.text import read_documents
 from longform.errors import ConversionError, require
+from longform.pretrained.sentence_folder import SentenceFolder, kind_of
 
 MODULES = "sentence_transformers.sentence_transformer.modules"
 WORD_WEIGHTS, SUBLINEAR_TF, POOLING = "WordWeights", "SublinearTF", "Pooling"

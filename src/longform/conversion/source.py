@@ -6,21 +6,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
 from longform.conversion.families.registry import BY_MODEL_TYPE, check_model_type
-from longform.conversion.sentence_transformers_folder import SentenceFolder, read_json, read_sentence_folder
 from longform.errors import ConversionError
 from longform.models.loading import quiet_transformers
+from longform.pretrained.checkpoint_files import read_json, read_weights
+from longform.pretrained.sentence_folder import SentenceFolder, read_sentence_folder
+from longform.pretrained.weights import checked_config
 from longform.runs.output import check_utf_8
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-FOREIGN_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 ADAPTED = " (an adapter by PEFT: give the model that it makes with its base, model.merge_and_unload())"
@@ -118,55 +116,6 @@ def _read_config(folder: Path) -> PreTrainedConfig:
         return checked_config(AutoConfig.from_pretrained(folder))
     except Exception as error:
         raise ConversionError(f"{path} is not a valid configuration: {error}") from error
-
-
-def checked_config(config: PreTrainedConfig) -> PreTrainedConfig:
-    """``config`` itself. Raises ValueError where ``architectures``, which transformers does not look at, is no list of
-    names.
-    """
-    found = config.architectures
-    if found is not None and not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
-        raise ValueError(f"architectures={found!r} must be a list of names of classes, or null")
-    return config
-
-
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a folder's safetensors files by name. Raises ConversionError where there are none to read."""
-    if (folder / INDEX).is_file():
-        index = read_json(folder / INDEX)
-        names = sorted(set(index.get("weight_map", {}).values()))
-    elif (folder / WEIGHTS).is_file():
-        names = [WEIGHTS]
-    else:
-        names = []
-    if not names:
-        raise ConversionError(_no_weights(folder))
-    tensors: dict[str, Tensor] = {}
-    for name in names:
-        tensors |= _read_shard(folder / name)
-    return tensors
-
-
-def _read_shard(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise ConversionError(f"{path} is missing, though {INDEX} names it; copy the checkpoint again")
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ConversionError(
-            f"{path} cannot be read as safetensors ({error}); it may be truncated: copy or download it again"
-        ) from error
-
-
-def _no_weights(folder: Path) -> str:
-    foreign = sorted(path.name for pattern in FOREIGN_WEIGHTS for path in folder.glob(pattern))
-    if not foreign:
-        return f"{folder} has no {WEIGHTS}: there are no weights to convert"
-    return (
-        f"{folder} holds its weights in {', '.join(foreign)} and has no {WEIGHTS}. Longform never unpickles. If you "
-        "trust the file, load it once with transformers and call save_pretrained, which writes safetensors, and "
-        "convert that folder"
-    )
 
 
 def _read_tokenizer(folder: Path) -> Any:

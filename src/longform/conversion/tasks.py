@@ -6,7 +6,6 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.families.family import Family
-from longform.conversion.sentence_transformers_folder import activation_of, with_activation
 from longform.conversion.source import Source
 from longform.errors import ConversionError
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
@@ -16,6 +15,7 @@ from longform.models.task_heads import (
     LinformerForSequenceClassification,
     LinformerForTokenClassification,
 )
+from longform.pretrained.sentence_folder import activation_of, with_activation
 
 MODELS: dict[str, type[LinformerPreTrainedModel]] = {
     "encoder": LinformerModel,

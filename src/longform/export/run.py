@@ -14,13 +14,14 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform.choices import EXPORT_FORMATS
+from longform.conversion.convert import local_source
 from longform.data.storage import atomic_folder, copy_anew
 from longform.errors import CheckpointError, ConfigurationError
 from longform.export.formats import size_of, traced, write, write_int8
 from longform.inference.exported import FILES, HIDDEN, LOGITS, ExportedModel, open_graph
-from longform.inference.sentence_modules import encoder_folder
-from longform.inference.weights import load_tokenizer, load_whole, local_source, read_config
 from longform.models.configuration_linformer import LinformerConfig
+from longform.pretrained.sentence_modules import encoder_folder
+from longform.pretrained.weights import load_tokenizer, load_whole, read_config
 from longform.runs.output import entries, sole_output
 from longform.runs.summary import some
 

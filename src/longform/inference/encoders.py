@@ -18,16 +18,16 @@ from tqdm import tqdm
 from transformers import AutoModel
 
 from longform.choices import POOLINGS
+from longform.conversion.convert import local_source
 from longform.data.batching import Batch
 from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
 from longform.inference.chunks import ChunkVectors, encode_chunks
 from longform.inference.loading import checked_limit, load_limited, position_limit, token_limit
-from longform.inference.sentence_modules import PLAIN, SentenceModules, sentence_modules
 from longform.inference.settings import DEFAULT_BATCH_TOKENS
 from longform.inference.strategies import Outcome, TextModel
-from longform.inference.weights import local_source
+from longform.pretrained.sentence_modules import PLAIN, SentenceModules, sentence_modules
 
 KINDS = (*POOLINGS, "max")
 DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}  # their exponents

@@ -19,7 +19,7 @@ from transformers.utils import cached_file
 
 from longform.choices import BACKENDS
 from longform.errors import CheckpointError, ConfigurationError, require
-from longform.inference.weights import load_tokenizer, read_config
+from longform.pretrained.weights import load_tokenizer, read_config
 
 FILES = {  # of each backend of ONNX Runtime, inside the folder; "openvino" and "openvino-int8" read the same
     "onnx": "onnx/model.onnx",

@@ -12,9 +12,11 @@ from torch.utils._triton import has_triton
 
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
-from longform.inference.weights import load_tokenizer, load_whole
+from longform.inference.exported import load_exported
+from longform.models.graphs import capture
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.pretrained.weights import load_tokenizer, load_whole
 from longform.runs.settings import check_device
 
 Model = TypeVar("Model")
@@ -112,8 +114,6 @@ def load_pretrained(
     (see ``check_weights``), those of the head that ``auto_class`` asks for among them.
     """
     if backend != "torch":
-        from longform.inference.exported import load_exported
-
         return load_exported(auto_class, source, backend=backend, dtype=dtype, device=device, compile=compile)
     chosen = pick_device(device)
     wanted = pick_dtype(dtype, chosen)
@@ -123,8 +123,6 @@ def load_pretrained(
     if isinstance(model, LinformerPreTrainedModel) and not compile:
         pack_weights(model)
         if graphs and chosen.type == "cuda":
-            from longform.models.graphs import capture
-
             capture(model)
     return compile_in_place(model) if compile else model, tokenizer
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from longform.choices import STANDARD_OUTPUT
+from longform.conversion.convert import local_source
 from longform.data.given import InMemory, Source, source_of
 from longform.data.progress import hidden
 from longform.data.text import Document, ReadReport, count_documents, read_documents
@@ -25,7 +26,6 @@ from longform.inference.parts.run import run_parts
 from longform.inference.prepared import Made, Prepared, Results, prepare_embedding, prepare_prediction
 from longform.inference.resumable import DirectOutput, ResumableOutput, place_of_output, print_records
 from longform.inference.settings import InferenceResult, InferenceSettings, in_parts, look_at
-from longform.inference.weights import local_source
 from longform.runs.digest import content_key
 
 

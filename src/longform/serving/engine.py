@@ -8,11 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
+from longform.conversion.convert import local_source
 from longform.data.batching import TokenizedText, collate
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder
-from longform.inference.weights import local_source, read_config
+from longform.pretrained.weights import read_config
 from longform.serving.errors import Refusal
 from longform.serving.settings import ServingSettings
 

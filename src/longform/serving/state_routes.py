@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from longform import __version__
 from longform.data.text import clean_text
-from longform.inference.sentence_modules import PLAIN
+from longform.pretrained.sentence_modules import PLAIN
 from longform.serving.engine import Engine
 from longform.serving.errors import Body, Inputs, StrictRoute, answer, as_list, refusals
 from longform.serving.reading import changed

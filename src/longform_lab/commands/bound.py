@@ -89,8 +89,8 @@ def _chosen(settings: Any) -> Any:
 
 def _opened_model_and_texts(name: str | None, settings: Any) -> Any:
     """The BoundSubject of a model, None where only random maps are tried."""
+    from longform.conversion.convert import local_source
     from longform.data.token_store import CorpusFiles
-    from longform.inference.weights import local_source
     from longform_lab.bounds.run import BoundSubject
     from longform_lab.spectrum.run import short_name
 

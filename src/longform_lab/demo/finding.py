@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from longform.conversion.convert import local_source
 from longform.data.bundled import speeches
 from longform.data.storage import atomic_folder, copy_anew
 from longform.data.text import Document
-from longform.inference.weights import local_source
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
 from longform.training.alignment.sources import made_pair

@@ -18,10 +18,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from longform.conversion.convert import local_source
 from longform.conversion.sublinear_tf import SublinearTF
 from longform.inference.encoders import Encoder
-from longform.inference.sentence_modules import load_sentence_transformer
-from longform.inference.weights import local_source
+from longform.pretrained.sentence_modules import load_sentence_transformer
 from longform.training.alignment.job import AlignmentJob
 from longform.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
 from longform.training.alignment.sources import open_source

@@ -8,8 +8,8 @@ from typing import Any
 from longform.data.storage import locked
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, DataError
-from longform.inference.weights import load_tokenizer
 from longform.models.task_heads import LinformerForMaskedLM
+from longform.pretrained.weights import load_tokenizer
 from longform.runs.folder import open_run_folder
 from longform.runs.subject import corpus_key
 from longform.training.engine.run_folder import read_run

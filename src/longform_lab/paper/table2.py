@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from longform.conversion.convert import local_source
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
-from longform.inference.weights import local_source
 from longform.runs.digest import content_key
 from longform.runs.folder import open_run_folder
 from longform.runs.subject import corpus_key, model_identity

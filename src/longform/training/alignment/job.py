@@ -17,8 +17,9 @@ from longform.conversion.adapter import WEIGHTS, write_account
 from longform.data.special_tokens import special_tokens
 from longform.errors import ConfigurationError, require
 from longform.inference.loading import checked_limit
-from longform.inference.sentence_modules import load_sentence_transformer
-from longform.inference.weights import quiet_transformers, reading
+from longform.models.loading import quiet_transformers
+from longform.pretrained.sentence_modules import load_sentence_transformer
+from longform.pretrained.weights import reading
 from longform.runs.digest import content_key
 from longform.runs.page import Block, Heading
 from longform.runs.subject import model_key

@@ -13,14 +13,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 from transformers import PreTrainedModel
 
+from longform.conversion.convert import local_source
 from longform.conversion.pooling_modules import SUBLINEAR_TF, WORD_WEIGHTS
 from longform.conversion.report import OWN_FILE
-from longform.conversion.sentence_transformers_folder import REQUIREMENTS, SETTINGS_FILE
 from longform.errors import ConfigurationError
 from longform.inference.encoders import Encoder
-from longform.inference.sentence_modules import load_sentence_transformer
-from longform.inference.weights import join_adapters, local_source, quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
+from longform.models.loading import quiet_transformers
+from longform.pretrained.adapters import join_adapters
+from longform.pretrained.sentence_folder import REQUIREMENTS, SETTINGS_FILE
+from longform.pretrained.sentence_modules import load_sentence_transformer
+from longform.pretrained.weights import reading
 from longform.runs.files import read_json
 from longform.training.alignment.steps import DOCUMENT, PARTS, PLAIN, QUERY, Step
 

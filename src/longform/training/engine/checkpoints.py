@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from longform.data.storage import atomic_write
 from longform.errors import CheckpointError
-from longform.inference.weights import check_weights
+from longform.pretrained.weights import check_weights
 from longform.runs import files
 
 WEIGHTS = "model.safetensors"

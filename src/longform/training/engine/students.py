@@ -12,20 +12,16 @@ import transformers
 from torch import nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from longform.conversion.sentence_transformers_folder import activation_of
+from longform.conversion.convert import local_source
 from longform.data.special_tokens import fit_tokenizer
 from longform.data.storage import copy_anew
 from longform.errors import ConfigurationError
-from longform.inference.sentence_modules import is_encoder_alone, settings_of
-from longform.inference.weights import (
-    join_adapters,
-    load_tokenizer,
-    load_whole,
-    local_source,
-    quiet_transformers,
-    read_config,
-)
 from longform.models.configuration_linformer import LinformerConfig
+from longform.models.loading import quiet_transformers
+from longform.pretrained.adapters import join_adapters
+from longform.pretrained.sentence_folder import activation_of
+from longform.pretrained.sentence_modules import is_encoder_alone, settings_of
+from longform.pretrained.weights import load_tokenizer, load_whole, read_config
 
 CLASSIFIER = "ForSequenceClassification"
 HEADS = ("ForMaskedLM", CLASSIFIER, "ForTokenClassification", "ForQuestionAnswering")

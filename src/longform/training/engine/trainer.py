@@ -16,7 +16,7 @@ from transformers import get_scheduler, set_seed
 from longform.data.progress import hidden
 from longform.errors import CheckpointError, ConfigurationError, InputError, require
 from longform.inference.loading import pick_device
-from longform.inference.weights import quiet_transformers
+from longform.models.loading import quiet_transformers
 from longform.runs.kept_memory import kept_memory
 from longform.training.engine.checkpoints import (
     checkpoint_of,

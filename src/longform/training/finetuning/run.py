@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from longform.conversion.sentence_transformers_folder import IDENTITY, OLDER, with_activation
 from longform.errors import ConfigurationError
 from longform.inference import classifiers
+from longform.pretrained.sentence_folder import IDENTITY, OLDER, with_activation
 from longform.training.engine.run_folder import place_of_run
 from longform.training.engine.settings import FinetuningSettings
 from longform.training.engine.students import activation_for, with_labels

@@ -22,7 +22,7 @@ from longform.data.storage import made_once
 from longform.data.token_store import Corpus, CorpusTexts, TokenStore, token_store
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.errors import ConfigurationError, DataError
-from longform.inference.weights import load_tokenizer
+from longform.pretrained.weights import load_tokenizer
 from longform.runs.digest import content_key
 from longform.runs.subject import corpus_key
 from longform.training.pretraining.batches import (

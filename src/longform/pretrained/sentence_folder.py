@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.errors import ConversionError
+from longform.pretrained.checkpoint_files import read_json
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -115,14 +116,6 @@ def _modules(folder: Path) -> list[dict[str, Any]]:
 
 def _lengthened(options: dict[str, Any], max_length: int) -> dict[str, Any]:
     return options | {name: max_length for name in LENGTHS if options.get(name) is not None}
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises ConversionError, naming the file, where it is none."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConversionError(f"{path} cannot be read as JSON ({error}); it may be incomplete") from error
 
 
 def kind_of(module: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from longform.conversion.shipped import shipped
 from longform.errors import CheckpointError, ConversionError
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder
-from longform.inference.weights import join_adapters
+from longform.pretrained.adapters import join_adapters
 from longform.serving.engine import Engine
 from longform.serving.settings import ServingSettings
 from longform.training.alignment.model import open_sentence_model

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import cached_file
 
-from longform.conversion.sentence_transformers_folder import ENCODER_FILE, ENCODERS, SUBLINEAR_TF, kind_of, loader_of
 from longform.errors import CheckpointError, ConfigurationError, require
-from longform.inference.weighted_mean import WeightedMean
-from longform.inference.weights import quiet_transformers, reading
+from longform.models.loading import quiet_transformers
+from longform.pretrained.sentence_folder import ENCODER_FILE, ENCODERS, SUBLINEAR_TF, kind_of, loader_of
+from longform.pretrained.weighted_mean import WeightedMean
+from longform.pretrained.weights import reading
 from longform.runs import files
 
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
@@ -183,16 +184,13 @@ def _older_modes(options: Mapping[str, Any]) -> list[str]:
 def _loaded(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The modules that a folder lists, from sentence-transformers or ours. Raises CheckpointError for any other."""
     package = require("sentence_transformers.util", extra="embed")
-    from longform.conversion.sublinear_tf import SublinearTF
-
     modules: list[Any] = []
     for each in listed:
         kind = each["type"]
         if kind != SUBLINEAR_TF and not kind.startswith("sentence_transformers."):
             raise CheckpointError(f'"{source}" has the module {kind}, which is not of sentence-transformers')
         with quiet_transformers(), reading(f'"{source}"', source):
-            loader = SublinearTF if kind == SUBLINEAR_TF else package.import_from_string(kind)
-            modules.append(loader.load(str(source), subfolder=each["path"]))
+            modules.append(package.import_from_string(kind).load(str(source), subfolder=each["path"]))
     _check_routes(modules, source)
     return modules
 
@@ -222,9 +220,7 @@ def load_sentence_transformer(source: str | Path, **options: Any) -> Any:
     Raises MissingDependencyError, and what sentence-transformers raises.
     """
     package = require("sentence_transformers", extra="embed")
-    from longform.conversion.sublinear_tf import SublinearTF
-
-    return package.SentenceTransformer._load_with_module_classes(str(source), {SUBLINEAR_TF: SublinearTF}, **options)
+    return package.SentenceTransformer(str(source), **options)
 
 
 def _check_routes(modules: Sequence[Any], source: str | Path) -> None:

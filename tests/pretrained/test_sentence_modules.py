@@ -17,8 +17,8 @@ from transformers import AutoConfig
 from longform import convert
 from longform.conversion.sublinear_tf import SublinearTF
 from longform.errors import CheckpointError, ConfigurationError, ConversionError
-from longform.inference import sentence_modules
 from longform.inference.encoders import Encoder
+from longform.pretrained import sentence_modules
 
 TEXTS = ["the near text", "", "x", "good bad " * 4, "of " * 9]
 WIDTH = 24

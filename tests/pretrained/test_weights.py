@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceCl
 
 from longform.errors import CheckpointError
 from longform.inference.loading import load_pretrained
-from longform.inference.weights import reading
+from longform.pretrained.weights import reading
 from longform.training.distillation.run import distill
 from longform.training.engine.students import load_encoder, with_labels
 from longform.training.finetuning.run import finetune
