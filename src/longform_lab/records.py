@@ -104,7 +104,7 @@ def read_records(paths: Iterable[str | Path]) -> list[Record]:
 
 
 def provenance(rows: Sequence[Mapping[str, Any]], *, brief: bool = False) -> str:
-    """One line under a table: on what machines and when; unless ``brief``, with what versions and from what code."""
+    """One line under a table: on what machines and when; unless ``brief``, from what code."""
 
     def machine(row: Mapping[str, Any]) -> str:
         hardware = row["hardware"]
@@ -115,14 +115,7 @@ def provenance(rows: Sequence[Mapping[str, Any]], *, brief: bool = False) -> str
         ]
         return ", ".join(map(str, parts))
 
-    def software(row: Mapping[str, Any]) -> str:
-        return f"torch {row['versions']['torch']}, transformers {row['versions']['transformers']}"
-
-    def commit_and_day(row: Mapping[str, Any]) -> str:
-        return f"{row['commit']} of {row['date'][:10]}"
-
-    if brief:
-        machines, days = dict.fromkeys(map(machine, rows)), sorted(row["date"][:10] for row in rows)
-        return f"Measured on {'; '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}."
-    facts = ("; ".join(dict.fromkeys(map(say, rows))) for say in (machine, software, commit_and_day))
-    return f"Measured on {'. '.join(facts)}."
+    machines, days = dict.fromkeys(map(machine, rows)), sorted(row["date"][:10] for row in rows)
+    said = f"Measured on {'; '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+    commits = "" if brief else f"; {', '.join(dict.fromkeys(row['commit'] for row in rows))}"
+    return f"{said}{commits}."

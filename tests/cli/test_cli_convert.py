@@ -61,7 +61,7 @@ def test_help_names_every_pooling(command):
 )
 @pytest.mark.parametrize("k", [17, [37, 1], [[3, 100, 45], [1, 1, 511]]])
 def test_any_file_of_k_goes_with_any_window(source, tmp_path, capsys, options, k):
-    """``longform spectrum`` measures k at its own length, without a window."""
+    """A file of k, measured at a length of its own, without a window."""
     path = tmp_path / "k.json"
     path.write_text(json.dumps({"projected_length": k, "projection_sharing": "none", "max_length": 512}))
     assert main(["convert", str(source), str(tmp_path / "out"), "--projected-length", str(path), *options]) == 0

@@ -17,7 +17,6 @@ from longform.cli.main import all_commands, command_module, main
 COMMAND = re.compile(r"longform [^(,]+")  # up to the next one, or to what is said of it
 ALSO = {
     "evaluate": "evaluate sts --data {given}/pairs.jsonl --longform {given}/longform",
-    "bound": "bound --length [64] --trials 2",
     "doctor": "doctor --kernels --length 64",
 }
 

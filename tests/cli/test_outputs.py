@@ -20,7 +20,7 @@ FOLDERS = {
     "align": "align M T --query-field text --document-field label --output",
     "finetune": "finetune M T --output",
     "pretrain": "pretrain T --tokenizer M --output", "spectrum": "spectrum M --text T --output",
-    "bound": "bound M --text T --output", "compare": "compare --data T --output",
+    "compare": "compare --data T --output",
     "figure1": "reproduce figure1 --model M --text T --output",
     "table2": "reproduce table2 --model M --data T --output",
     "figure3a": "reproduce figure3a --text T --output", "shared": "reproduce figure3a --text T --shared",

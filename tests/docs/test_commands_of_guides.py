@@ -20,9 +20,7 @@ from longform.cli.main import main
 from longform.data.bundled import bundled_encoder_folder, speeches
 
 DOCUMENTS = [ROOT / "docs/command-line.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
-ELSEWHERE = re.compile(
-    r"longform (serve|benchmark|demo|reproduce|compare|spectrum|bound) |.* (ray|roberta-base|healed -) "
-)
+ELSEWHERE = re.compile(r"longform (serve|benchmark|demo|reproduce) |.* (ray|roberta-base|healed -) ")
 TRAININGS = ("distill", "align", "finetune", "pretrain")
 MADE_BEFORE = (
     "convert original minilm-4096 --max-length 4096",

@@ -1,4 +1,4 @@
-"""The commands of the guide to several processes run as they are printed, with options that make them small."""
+"""The training commands of the guide to several processes run as printed, with options that make them small."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tiny_models import save_bert
 
 import longform
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "several-processes.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "scale.md"
 COMMANDS = re.findall(r"^torchrun .*", GUIDE.read_text(), re.MULTILINE)
 SMALL = {
     "pretrain": "--length 32 --tokens-per-step 256 --tokenizer-vocab-size 60 --tokenizer-kind wordpiece "

@@ -18,7 +18,7 @@ from longform_lab.speed.shapes import Cell
 
 GRID = "grid"  # the folder of what the grid measured
 RIVALS = ("ours-linear", "sdpa", "unfused")
-OTHERS = ("longformer", "bigbird", "nystromformer", "reformer", "performer", "recurrent")
+OTHERS = ("longformer", "bigbird", "nystromformer", "recurrent")
 ARCHITECTURES = ("unfused", "sdpa", *OTHERS, "ours-linear", "ours-window")
 PAPER_LENGTHS = (512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536)
 PAPER_SLOTS = (128, 256, 512, 1_024, 2_048)

@@ -10,7 +10,7 @@ MODELS = ("Longform", "original")
 METRICS = ("accuracy", "macro_f1")
 EARLIER_RATE = 3e-5  # of the records that do not say it
 HEADS = [
-    *("data", "pooling", "rate", "model", "tokens read", "training texts", "test texts", "splits"),
+    *("data", "pooling", "rate", "model", "tokens read", "splits"),
     *("accuracy, %", "macro-F1, %"),
 ]
 
@@ -40,11 +40,10 @@ def over_splits(rows: Rows) -> Cells:
         for name in MODELS:
             runs = [models[name][split] for split in common]
             settings = runs[0]["settings"]
-            texts = [str(settings[part]) for part in ("train_documents", "test_documents")]
             values = [spread([100 * run["metrics"][metric] for run in runs]) for metric in METRICS]
-            body.append([*kind, name, f"{settings['max_length']:,}", *texts, str(len(common)), *values])
+            body.append([*kind, name, f"{settings['max_length']:,}", str(len(common)), *values])
         gains = _gains([[models[name][split]["metrics"] for name in MODELS] for split in common])
-        body.append([*kind, "Longform is better by", "", "", "", str(len(common)), *gains])
+        body.append([*kind, "Longform is better by", "", str(len(common)), *gains])
     return HEADS, body
 
 

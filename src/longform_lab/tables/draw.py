@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from longform_lab.compare.plots import draw_against_time
 from longform_lab.paper.figure3_plan import CLOSERS, FIGURES, planned, preset_of
 from longform_lab.paper.figure3_plots import draw_figure3
 from longform_lab.paper.parts import Finished
@@ -23,7 +22,6 @@ from longform_lab.pictures import finish, number_ticks, picture
 from longform_lab.records import RECORDS, ROOT, Record, read_records
 from longform_lab.speed.competitors import all_competitors
 from longform_lab.speed.plots import plot_memory, plot_times
-from longform_lab.tables.compare_tables import COMPARE_TABLES, groups, picture_name, results
 from longform_lab.tables.gpu_tables import GPU_TABLES, place
 from longform_lab.tables.long_retrieval_tables import CHUNKS
 from longform_lab.tables.speed_shapes import PICTURES, is_standard
@@ -68,18 +66,6 @@ def draw_speed(records: Sequence[Record], folder: Path) -> list[Path]:
         machine = f"{SHAPES[size]}, bfloat16, one text, {hardware['cpu']}, {hardware['threads']} threads"
         plot(rows, all_competitors(), f"{said}\n{machine}", folder / name)
         made.append(folder / name)
-    return made
-
-
-def draw_comparisons(records: Sequence[Record], folder: Path) -> list[Path]:
-    """A picture for each data set and budget that a table of ``longform compare`` shows."""
-    made = []
-    for definition in COMPARE_TABLES.values():
-        for group in groups(chosen_rows(definition, records)):
-            settings = group[0]["settings"]
-            made.append(folder / picture_name(settings))
-            with picture(made[-1], 7.0, 5.0) as axes:
-                draw_against_time(axes, results(group), task=settings["task"], share=settings["most_frequent_class"])
     return made
 
 
@@ -188,7 +174,7 @@ def draw_gpu(records: Sequence[Record], folder: Path) -> list[Path]:
 def main() -> None:
     """Draw, and say what."""
     records = read_records(sorted(RECORDS.glob("*.jsonl")))
-    for draw in (draw_speed, draw_comparisons, draw_trainings, draw_frontier, draw_gpu):
+    for draw in (draw_speed, draw_trainings, draw_frontier, draw_gpu):
         for path in draw(records, PICTURES):
             print(path.relative_to(ROOT))
 

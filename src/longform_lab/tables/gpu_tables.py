@@ -1,4 +1,4 @@
-"""Tables of passes and training steps on a GPU: eager, as a captured graph, and the latter over its floor."""
+"""Tables of passes and training steps on a GPU: eager, and as a captured graph."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,11 +25,6 @@ def _both_times(row: Row) -> str:
     return " / ".join(MISSING if each is None else f"{each:.3g}" for each in found)
 
 
-def _over_floor(row: Row) -> str:
-    metrics = row["metrics"]
-    return f"{metrics['graph_ms'] / metrics['floor_ms']:.2f}" if "graph_ms" in metrics else MISSING
-
-
 def _by_place(rows: Rows, *, cell: Callable[[Row], str]) -> Cells:
     """A row for each encoder, a column for each number of tokens and texts."""
     columns = sorted({place(row) for row in rows})
@@ -47,5 +42,4 @@ def _timings(work: str, cell: Callable[[Row], str]) -> Table:
 GPU_TABLES = {
     "gpu_inference": _timings("inference", _both_times),
     "gpu_training": _timings("train", _both_times),
-    "gpu_floor": _timings("inference", _over_floor),
 }

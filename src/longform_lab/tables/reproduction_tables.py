@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from longform_lab.paper import figure3_report, table1, table2_report
+from longform_lab.paper import figure3_report, table2_report
 from longform_lab.paper.table2 import SCALES
 from longform_lab.paper.table2_report import AFTER_TASKS
 from longform_lab.tables.table_kinds import Cells, Rows, Table
 
 USUAL = SCALES["small"].amounts  # how long the texts of a task are
+TRAINED = ("model", "validation loss, nats", "perplexity", "loss / twin's")
 TITLES = {"bundled": "all-MiniLM-L6-v2"}  # of originals
 
 
@@ -29,10 +30,13 @@ def trainings(rows: Rows) -> Cells:
             f"{settings['tokens_per_step']:,} tokens"
         )
 
+    shown = [figure3_report.HEADS.index(head) for head in TRAINED]
     body = [
-        [name, *cells] for name, group in _groups(rows, size).items() for cells in figure3_report.final_values(group)
+        [name, *(cells[place] for place in shown)]
+        for name, group in _groups(rows, size).items()
+        for cells in figure3_report.final_values(group)
     ]
-    return ["layers x width, budget", *figure3_report.HEADS], body
+    return ["layers x width, budget", *TRAINED], body
 
 
 def finetunings(rows: Rows) -> Cells:
@@ -48,30 +52,24 @@ def finetunings(rows: Rows) -> Cells:
 
     tasks = dict.fromkeys(row["settings"]["task"] for row in rows)
     body: list[dict[str, str]] = []
-    for name, group in _groups(list(map(_dated, rows)), origin).items():
+    for name, group in _groups(rows, origin).items():
         columns, cells = table2_report.accuracy_table(group)
         body += [{"original": name, **dict(zip(columns, line, strict=True))} for line in cells]
     heads = ["original", "model", *tasks, *AFTER_TASKS]
     return heads, [[line.get(head, "–") for head in heads] for line in body]
 
 
-def _dated(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row; a pure Linformer of the version that kept slots which a text hardly meets says so in its label."""
-    settings = row["settings"]
-    if "fit_length" in settings or not settings["model"].startswith("linear"):
-        return row
-    return {**row, "settings": {**settings, "label": f"{settings['label']} (an older version)"}}
-
-
-def growth(rows: Rows) -> Cells:
-    """Table 1's exponents."""
-    return table1.HEADS, table1.growth_rows(rows)
+def of_this_version(rows: Rows) -> Rows:
+    """Rows but for pure Linformers of the version that kept slots which a text hardly meets."""
+    return [row for row in rows if "fit_length" in row["settings"] or not row["settings"]["model"].startswith("linear")]
 
 
 REPRODUCTION_TABLES = {
     "figure3": Table(
-        make=trainings, records="pretraining", order=("settings.num_hidden_layers", "settings.n", "settings.k")
+        make=trainings,
+        records="pretraining",
+        where={"settings.hidden_size": (192, 384), "settings.tokens_per_step": (1_024, 16_384)},  # others are in words
+        order=("settings.num_hidden_layers", "settings.n", "settings.k"),
     ),
-    "table1": Table(make=growth, records="growth", row=("settings.architecture", "settings.size", "settings.device")),
-    "table2": Table(make=finetunings, records="finetuned"),
+    "table2": Table(make=finetunings, records="finetuned", select=of_this_version),
 }

@@ -80,7 +80,8 @@ def by_competitor(rows: Rows, *, metric: str, form: str, inverse: bool = False, 
 def beside_the_paper(rows: Rows) -> Cells:
     """The paper's Table 3 and ours: a row for each n and k."""
     found = paper_table([Record(**row) for row in rows])
-    return found.heads, found.rows
+    shown = [place for place, head in enumerate(found.heads) if head not in ("texts", "size", "met")]
+    return [found.heads[place] for place in shown], [[row[place] for place in shown] for row in found.rows]
 
 
 def pictures(rows: Rows, *, folder: str) -> Cells:

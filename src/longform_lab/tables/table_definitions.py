@@ -3,7 +3,6 @@
 from typing import Any
 
 from longform_lab.tables.classification_tables import CLASSIFICATION_TABLES
-from longform_lab.tables.compare_tables import COMPARE_TABLES
 from longform_lab.tables.gpu_tables import GPU_TABLES
 from longform_lab.tables.long_retrieval_tables import RETRIEVAL_TABLES
 from longform_lab.tables.readme_tables import README_TABLES
@@ -66,7 +65,6 @@ TABLES: dict[str, Table] = {
         order=("settings.part",),
     ),
     **CLASSIFICATION_TABLES,
-    **COMPARE_TABLES,
     **GPU_TABLES,
     **RETRIEVAL_TABLES,
     **README_TABLES,

@@ -5,7 +5,7 @@
     python -m longform_lab.tables.write          # write
     python -m longform_lab.tables.write --check  # exit 1 and name the documents that differ
 
-In docs/lab the line under a table names the commits too; elsewhere hardware and dates alone.
+In docs/lab the line under a table names the commits too; elsewhere only hardware and dates.
 """
 
 import argparse
@@ -126,7 +126,9 @@ def render_table(name: str, records: Sequence[Record], *, brief: bool = False) -
         return "*Not measured yet.*\n"
     if not header:
         return "\n\n".join(line for (line,) in body) + f"\n\n*{provenance(rows, brief=brief)}*\n"
-    table = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *body))
+    lines = [f"| {' | '.join(line)} |" for line in (header, *body)]
+    lines.insert(1, f"|{'---|' * len(header)}")
+    table = "\n".join(lines)
     return f"{table}\n\n*{provenance(rows, brief=brief)}*\n"
 
 
