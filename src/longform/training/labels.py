@@ -170,12 +170,12 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
         raise DataError("no training text has any label")
     if task == SINGLE and len(occurring) < 2:
         raise DataError(f'all training texts have the label "{occurring[0]}": a classifier needs two classes or more')
-    values = [x for label in labels if isinstance(label, list) for x in label] if task == MULTI else labels
-    return LabelScheme(task, list(lists.names or occurring), _type(values, occurring))
+    return LabelScheme(task, list(lists.names or occurring), _type(labels, occurring))
 
 
-def _type(values: Sequence[Any], names: Sequence[str]) -> str:
-    """The one type of Python's, or of a package ("uint8"), of the ``values`` whose texts are ``names``; else "str"."""
+def _type(labels: Sequence[Any], names: Sequence[str]) -> str:
+    """The one type of Python's, or of a package ("uint8"), of all labels, whose texts are ``names``; else "str"."""
+    values = [value for label in labels for value in (label if isinstance(label, list) else [label])]
     kinds = {type(value).__name__.removeprefix("u").rstrip("_0123456789") for value in values}
     known = len(kinds) == 1 and kinds <= {"int", "float", "bool"} and {str(value) for value in values} >= set(names)
     return kinds.pop() if known else "str"

@@ -157,21 +157,27 @@ class Asking:
 
     def fixed(self, store: TokenStore, documents: np.ndarray, packing: str) -> AskedBlocks | None:
         """Blocks of the documents, with the same tokens of each hidden at every length; None where nothing is asked."""
-        lengths, every = store.lengths()[documents], np.arange(len(documents))
+        lengths = store.lengths()[documents]
         texts = [store.tokens[end - size : end] for end, size in zip(store.ends[documents], lengths, strict=True)]
         own = TokenStore(np.concatenate(texts).astype(np.int64), np.cumsum(lengths))
-        options: Any = {"size": self.content, "packing": packing, "keep_rest": True}
         if self.causal:
-            contents = list(Blocks(own, every, separator=self.separator, **options))
+            contents = self._cut(own, packing, self.separator)
             return self.ask(contents, ()) if contents else None
-        ids = [torch.from_numpy(text)[None] for text in np.split(own.tokens, own.ends[:-1])]
-        drawn = [self._hide(text, (FIXED, number)) for number, text in enumerate(ids)]
-        hidden, labels = (own._replace(tokens=torch.cat(each, dim=1)[0].numpy()) for each in zip(*drawn, strict=True))
-        between = None if self.separator is None else IGNORED
-        asked = Blocks(labels, every, separator=between, **options)
-        shown = Blocks(hidden, every, separator=self.separator, **options)
+        hidden, labels = self._hidden(own)
+        shown = self._cut(hidden, packing, self.separator)
+        asked = self._cut(labels, packing, None if self.separator is None else IGNORED)
         kept = [number for number, wanted in enumerate(asked) if (wanted != IGNORED).any()]
         return self._framed([shown[i] for i in kept], [asked[i] for i in kept]) if kept else None
+
+    def _cut(self, texts: TokenStore, packing: str, separator: int | None) -> list[np.ndarray]:
+        every = np.arange(len(texts.ends))
+        return list(Blocks(texts, every, size=self.content, packing=packing, separator=separator, keep_rest=True))
+
+    def _hidden(self, texts: TokenStore) -> Iterator[TokenStore]:
+        """The texts with some tokens hidden, each by its number only, and their labels."""
+        rows = [torch.from_numpy(text)[None] for text in np.split(texts.tokens, texts.ends[:-1])]
+        drawn = [self._hide(row, (FIXED, number)) for number, row in enumerate(rows)]
+        return (texts._replace(tokens=torch.cat(each, dim=1)[0].numpy()) for each in zip(*drawn, strict=True))
 
 
 def parted(blocks: AskedBlocks, at_once: int, rows: slice = slice(None)) -> list[AskedBlocks]:
