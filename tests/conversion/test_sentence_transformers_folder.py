@@ -119,10 +119,10 @@ def change_modules(folder, change) -> None:
         (lambda m: m[2].update(type="somebody.else.Dense"), "somebody.else.Dense"),
         (lambda m: m[1].update(path="../../etc"), "outside the folder"),
         (lambda m: m[0].update(path="/"), "outside the folder"),
-        (lambda m: m[1].update(path="a" * 300), "names a module that cannot be one: .*too long"),
-        (lambda m: m[1].update(path="a\0b"), "names a module that cannot be one: .*null"),
+        (lambda m: m[1].update(path="a" * 300), "is damaged .*too long"),
+        (lambda m: m[1].update(path="a\0b"), "outside the folder"),
         (lambda m: m.clear(), "does not list modules"),
-        (lambda m: m[1].pop("type"), "has the modules Transformer ->  -> "),
+        (lambda m: m[1].pop("type"), "each with a type and a path"),
     ],
 )
 def test_modules_that_cannot_be_kept(sentence_folder, change, message):
@@ -139,11 +139,11 @@ def test_pickled_modules_are_refused(sentence_folder):
 
 def test_broken_settings_of_the_encoder(sentence_folder):
     (sentence_folder / "sentence_bert_config.json").write_text("[3]")
-    with pytest.raises(ConversionError, match=r"sentence_bert_config\.json holds list, not settings by name"):
+    with pytest.raises(ConversionError, match=r"sentence_bert_config\.json\" is damaged \(it holds a list\)"):
         longform.convert(sentence_folder)
 
 
 def test_broken_modules_json(sentence_folder):
     (sentence_folder / "modules.json").write_text("[{")
-    with pytest.raises(ConversionError, match=r"modules\.json cannot be read as JSON"):
+    with pytest.raises(ConversionError, match=r"modules\.json\" is damaged"):
         longform.convert(sentence_folder)

@@ -12,7 +12,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
 from longform.conversion.families.registry import BY_MODEL_TYPE, check_model_type
-from longform.errors import ConversionError
+from longform.errors import CheckpointError, ConversionError
 from longform.models.loading import quiet_transformers
 from longform.pretrained.checkpoint_files import read_json, read_weights
 from longform.pretrained.sentence_folder import SentenceFolder, read_sentence_folder
@@ -48,7 +48,10 @@ def open_source(source: str | Path | PreTrainedModel, *, tokenizer: Any = None) 
             f"{ADAPTED if hasattr(source, 'peft_config') else ''}"
         )
     folder = _find_folder(source)
-    sentence_folder = read_sentence_folder(folder)
+    try:
+        sentence_folder = read_sentence_folder(folder)
+    except CheckpointError as error:
+        raise ConversionError(str(error)) from error
     encoder = folder / sentence_folder.encoder_path if sentence_folder else folder
     config = _read_config(encoder)
     return Source(

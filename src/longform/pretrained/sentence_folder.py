@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers, whose encoder is converted while the modules after it are kept as they are.
+"""Folders of sentence-transformers, read without that package: modules, settings, and what a conversion keeps of them.
 
 They are those of a SentenceTransformer, CrossEncoder, SparseEncoder or MultiVectorEncoder.
 """
@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from transformers.utils import cached_file
+
 from longform.errors import ConversionError
-from longform.pretrained.checkpoint_files import read_json
+from longform.runs.files import read_json, reading
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 ENCODER_FILE = "sentence_bert_config.json"
+FAMILIES = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+ENCODER_FILES = (ENCODER_FILE, *(f"sentence_{family}_config.json" for family in FAMILIES))  # others are older
 ENCODERS = {"Transformer": "feature-extraction", "MLMTransformer": "fill-mask"}  # the task where none is written down
 TASKS = {
     "feature-extraction": "encoder",
@@ -76,44 +80,6 @@ def loader_of(settings: Mapping[str, Any]) -> str:
     return LOADERS.get(named, "SentenceTransformer")
 
 
-def read_sentence_folder(folder: Path) -> SentenceFolder | None:
-    """Read ``folder``, or None where it has no modules.json.
-
-    Raises ConversionError on modules that are not known to work on any encoder's output, and on pickled weights.
-    """
-    if not (folder / MODULES_FILE).is_file():
-        return None
-    modules = _modules(folder)
-    files: dict[str, bytes] = {}
-    for module in modules[1:]:
-        files |= _module_files(folder, _inside(folder, module))
-    encoder = _inside(folder, modules[0])
-    settings = read_json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
-    if not isinstance(settings, dict):
-        raise ConversionError(f"{folder / SETTINGS_FILE} does not hold an object")
-    options = _encoder_options(folder / encoder)
-    task = options.get("transformer_task", ENCODERS[kind_of(modules[0])])
-    if task not in TASKS:
-        raise ConversionError(
-            f"the encoder of the sentence-transformers folder {folder} is for {task!r}; supported: {', '.join(TASKS)}"
-        )
-    return SentenceFolder(modules, encoder, options, settings, files, TASKS[task])
-
-
-def _modules(folder: Path) -> list[dict[str, Any]]:
-    modules = read_json(folder / MODULES_FILE)
-    if not isinstance(modules, list) or not modules or not all(isinstance(m, dict) for m in modules):
-        raise ConversionError(f"{folder / MODULES_FILE} does not list modules")
-    kinds = [kind_of(module) for module in modules]
-    if kinds[0] not in ENCODERS or any(kind not in KEPT for kind in kinds[1:]):
-        raise ConversionError(
-            f"the sentence-transformers folder {folder} has the modules {' -> '.join(kinds)}; supported are "
-            f"{' or '.join(ENCODERS)}, then any of {', '.join(KEPT)}. Of a Router, save the modules of one route as a "
-            "model of their own (SentenceTransformer(modules=[...]).save_pretrained), and convert that"
-        )
-    return modules
-
-
 def _lengthened(options: dict[str, Any], max_length: int) -> dict[str, Any]:
     return options | {name: max_length for name in LENGTHS if options.get(name) is not None}
 
@@ -124,16 +90,33 @@ def kind_of(module: Mapping[str, Any]) -> str:
     return kind.rsplit(".", 1)[-1] if kind.startswith(PACKAGES) else kind
 
 
-def _inside(folder: Path, module: dict[str, Any]) -> str:
-    path = str(module.get("path", ""))
-    try:
-        inside = (folder / path).resolve().is_relative_to(folder.resolve())
-        (folder / path).exists()  # raises for what no file can be called
-    except (OSError, ValueError) as error:
-        raise ConversionError(f"{folder / MODULES_FILE} names a module that cannot be one: {error}") from error
-    if not inside:
-        raise ConversionError(f"{folder / MODULES_FILE} names a module outside the folder: {path!r}")
-    return path
+def read_sentence_folder(folder: Path) -> SentenceFolder | None:
+    """Read ``folder`` for a conversion, or None where it has no modules.json.
+
+    Raises ConversionError on modules that are not known to work on any encoder's output, and on pickled weights;
+    CheckpointError where the folder cannot be read.
+    """
+    modules = listed_modules(folder)
+    if modules is None:
+        return None
+    kinds = [kind_of(module) for module in modules]
+    if kinds[0] not in ENCODERS or any(kind not in KEPT for kind in kinds[1:]):
+        raise ConversionError(
+            f"the sentence-transformers folder {folder} has the modules {' -> '.join(kinds)}; supported are "
+            f"{' or '.join(ENCODERS)}, then any of {', '.join(KEPT)}. Of a Router, save the modules of one route as a "
+            "model of their own (SentenceTransformer(modules=[...]).save_pretrained), and convert that"
+        )
+    files: dict[str, bytes] = {}
+    for module in modules[1:]:
+        files |= _module_files(folder, module["path"])
+    encoder = modules[0]["path"]
+    options = encoder_options(folder, encoder) or {"do_lower_case": False}
+    task = options.get("transformer_task", ENCODERS[kinds[0]])
+    if task not in TASKS:
+        raise ConversionError(
+            f"the encoder of the sentence-transformers folder {folder} is for {task!r}; supported: {', '.join(TASKS)}"
+        )
+    return SentenceFolder(modules, encoder, options, settings_of(folder), files, TASKS[task])
 
 
 def _module_files(folder: Path, path: str) -> dict[str, bytes]:
@@ -147,14 +130,61 @@ def _module_files(folder: Path, path: str) -> dict[str, bytes]:
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
-def _encoder_options(folder: Path) -> dict[str, Any]:
-    for path in (folder / ENCODER_FILE, *sorted(folder.glob("sentence_*_config.json"))):
-        if path.is_file():
-            options = read_json(path)
-            if not isinstance(options, dict):
-                raise ConversionError(f"{path} holds {type(options).__name__}, not settings by name")
-            return options
-    return {"do_lower_case": False}
+def listed_modules(source: str | Path) -> list[dict[str, Any]] | None:
+    """The modules that a folder or hub name lists, None where it lists none.
+
+    Raises CheckpointError where the list cannot be read, or names a folder outside.
+    """
+    found = folder_file(source, MODULES_FILE)
+    if found is None:
+        return None
+    with reading(found, way_out="save the model again"):
+        listed = json.loads(found.read_text(encoding="utf-8"))
+        if not listed or not all(isinstance(module, dict) and _is_named(module) for module in listed):
+            raise ValueError("it does not list modules, each with a type and a path")
+        if outside := [module["path"] for module in listed if not _is_inside(source, module["path"])]:
+            raise ValueError(f"it names a module outside the folder: {outside[0]!r}")
+    return listed
+
+
+def _is_named(module: Mapping[str, Any]) -> bool:
+    return isinstance(module.get("type"), str) and isinstance(module.get("path"), str)
+
+
+def _is_inside(source: str | Path, path: str) -> bool:
+    """Whether a module's folder stays in that of all, links followed; raises OSError, ValueError for no such name."""
+    if Path(path).is_absolute() or ".." in Path(path).parts or "\0" in path:
+        return False
+    folder = Path(source)
+    if not folder.is_dir():
+        return True
+    (folder / path).exists()  # raises for a name that is too long
+    return (folder / path).resolve().is_relative_to(folder.resolve())
+
+
+def settings_of(source: str | Path) -> dict[str, Any]:
+    """The settings of a folder or hub name, {} where it has none."""
+    found = folder_file(source, SETTINGS_FILE)
+    return {} if found is None else read_json(found, way_out="save the model again")
+
+
+def encoder_options(source: str | Path, path: str) -> dict[str, Any]:
+    """How sentence-transformers loads the encoder, {} where the folder does not say."""
+    found = (folder_file(source, (Path(path) / name).as_posix()) for name in ENCODER_FILES)
+    there = next((file for file in found if file is not None), None)
+    return {} if there is None else read_json(there, way_out="save the model again")
+
+
+def folder_file(source: str | Path, name: str) -> Path | None:
+    """Where a file of a folder or hub name is, None where there is none."""
+    absent: dict[str, Any] = {
+        f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
+    }
+    try:
+        found = cached_file(str(source), name, **absent)
+    except (OSError, ValueError):  # a wrong name: loading the model says so
+        return None
+    return None if found is None else Path(found)
 
 
 IDENTITY = "torch.nn.modules.linear.Identity"

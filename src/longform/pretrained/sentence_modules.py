@@ -6,7 +6,6 @@ takes longer than importing torch.
 Axes: B texts in a batch, n tokens, D embedding size.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,18 +13,23 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import cached_file
 
 from longform.errors import CheckpointError, ConfigurationError, require
 from longform.models.loading import quiet_transformers
-from longform.pretrained.sentence_folder import ENCODER_FILE, ENCODERS, SUBLINEAR_TF, kind_of, loader_of
+from longform.pretrained.sentence_folder import (
+    ENCODERS,
+    SUBLINEAR_TF,
+    encoder_options,
+    folder_file,
+    kind_of,
+    listed_modules,
+    loader_of,
+    settings_of,
+)
 from longform.pretrained.weighted_mean import WeightedMean
 from longform.pretrained.weights import reading
 from longform.runs import files
 
-MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
-FAMILIES = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-ENCODER_FILES = (ENCODER_FILE, *(f"sentence_{family}_config.json" for family in FAMILIES))  # others are older
 OURS = ("cls", "max", "mean")  # poolings that Encoder has under the same names
 WORDS = "WordWeights"
 WEIGHTED = {"Pooling", WORDS, "SublinearTF"}  # modules that are one WeightedMean
@@ -101,7 +105,7 @@ def sentence_modules(source: str | Path) -> SentenceModules:
 
     Raises CheckpointError where it cannot be read, or does not begin with a transformer; MissingDependencyError.
     """
-    listed = _listed(source)
+    listed = listed_modules(source)
     if listed is None:
         return PLAIN
     kind = loader_of(settings_of(source))
@@ -115,7 +119,7 @@ def sentence_modules(source: str | Path) -> SentenceModules:
             f'"{source}" begins with {kind_of(first)}, not with a transformer: its vectors come from '
             f'sentence-transformers, SentenceTransformer("{source}").encode(texts)'
         )
-    settings, options = settings_of(source), _encoder_options(source, first["path"])
+    settings, options = settings_of(source), encoder_options(source, first["path"])
     with reading(f'"{source}"', source):
         given = dict(settings.get("prompts", {}))
     prompts = {"query": "", "document": ""} | {name: said or "" for name, said in given.items()}
@@ -165,7 +169,7 @@ def _own_mode(options: Mapping[str, Any]) -> str | None:
 
 
 def _module_options(source: str | Path, module: Mapping[str, Any]) -> dict[str, Any]:
-    found = _file(source, (Path(module["path"]) / "config.json").as_posix())
+    found = folder_file(source, (Path(module["path"]) / "config.json").as_posix())
     return {} if found is None else files.read_json(found, way_out="save the model again")
 
 
@@ -201,13 +205,6 @@ def _dimensions(modules: Sequence[Any]) -> int:
     return next((width for width in known if width is not None), 0)
 
 
-def _encoder_options(source: str | Path, path: str) -> dict[str, Any]:
-    """How sentence-transformers loads the encoder, {} where the folder does not say."""
-    found = (_file(source, (Path(path) / name).as_posix()) for name in ENCODER_FILES)
-    there = next((file for file in found if file is not None), None)
-    return {} if there is None else files.read_json(there, way_out="save the model again")
-
-
 def _most_tokens(options: Mapping[str, Any]) -> int | None:
     """Tokens that are taken of a text, None where the encoder's options do not say."""
     processor = options.get("processor_kwargs") or options.get("tokenizer_args") or {}
@@ -238,7 +235,7 @@ def encoder_folder(source: str | Path) -> Path:
 
     Raises CheckpointError where the list of modules cannot be read.
     """
-    listed = _listed(source)
+    listed = listed_modules(source)
     return (None if listed is None else _encoder(source, listed)) or Path(source)
 
 
@@ -263,46 +260,8 @@ def is_encoder_alone(source: str | Path) -> bool:
 
     Raises CheckpointError where the folder's modules cannot be read.
     """
-    listed = _listed(source)
+    listed = listed_modules(source)
     if listed is None:
         return False
-    options = _encoder_options(source, listed[0]["path"])
+    options = encoder_options(source, listed[0]["path"])
     return options.get("transformer_task", ENCODERS.get(kind_of(listed[0]))) == "feature-extraction"
-
-
-def settings_of(source: str | Path) -> dict[str, Any]:
-    """The settings of a folder or hub name, {} where it has none."""
-    found = _file(source, SETTINGS)
-    return {} if found is None else files.read_json(found, way_out="save the model again")
-
-
-def _listed(source: str | Path) -> list[dict[str, Any]] | None:
-    """The modules that a folder names, None where it names none."""
-    found = _file(source, MODULES)
-    if found is None:
-        return None
-    with files.reading(found, way_out="save the model again"):
-        listed = json.loads(found.read_text(encoding="utf-8"))
-        if not listed or not all(
-            isinstance(module["type"], str) and isinstance(module["path"], str) for module in listed
-        ):
-            raise ValueError("it does not list modules, each with a type and a path")
-        if outside := [module["path"] for module in listed if not _is_inside(module["path"])]:
-            raise ValueError(f"it names a module outside the folder: {outside[0]!r}")
-    return listed
-
-
-def _is_inside(path: str) -> bool:
-    return not Path(path).is_absolute() and ".." not in Path(path).parts and "\0" not in path
-
-
-def _file(source: str | Path, name: str) -> Path | None:
-    """Where a file of a folder or hub name is, None where there is none."""
-    absent: dict[str, Any] = {
-        f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
-    }
-    try:
-        found = cached_file(str(source), name, **absent)
-    except (OSError, ValueError):  # a wrong name: loading the model says so
-        return None
-    return None if found is None else Path(found)

@@ -19,8 +19,8 @@ from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import quiet_transformers
 from longform.pretrained.adapters import join_adapters
-from longform.pretrained.sentence_folder import activation_of
-from longform.pretrained.sentence_modules import is_encoder_alone, settings_of
+from longform.pretrained.sentence_folder import activation_of, settings_of
+from longform.pretrained.sentence_modules import is_encoder_alone
 from longform.pretrained.weights import load_tokenizer, load_whole, read_config
 
 CLASSIFIER = "ForSequenceClassification"

@@ -8,8 +8,7 @@ from pathlib import Path
 from longform.conversion.report import OWN_FILE
 from longform.errors import CheckpointError
 from longform.models.configuration_linformer import LinformerConfig
-from longform.pretrained.sentence_folder import MODULES_FILE, loader_of
-from longform.pretrained.sentence_modules import settings_of
+from longform.pretrained.sentence_folder import MODULES_FILE, loader_of, settings_of
 from longform.runs.files import read_json, write_text
 from longform.runs.page import Block, Code, Heading, Table, architecture, facts_table, is_hub_name, loading, model_card
 from longform.training.engine.students import Student
