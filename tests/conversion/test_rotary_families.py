@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import longform
 from longform.conversion.families.registry import BY_MODEL_TYPE
-from longform.conversion.weights import taken_apart
+from longform.conversion.weights import split_fused
 from longform.errors import ConfigurationError
 
 HEADS = {
@@ -58,7 +58,7 @@ def test_short_texts_get_the_sources_own_result_and_every_tensor_has_a_place(mak
         assert {record.action for record in result.report.tensors} <= {"copied", "tied duplicate"}
     family = BY_MODEL_TYPE[source.config.model_type]
     rules = family.rules(task, bare_source=task == "encoder")
-    for key in taken_apart(load_file(tmp_path / "model.safetensors"), family):
+    for key in split_fused(load_file(tmp_path / "model.safetensors"), family):
         assert rules.restore(rules.rename(key)) == key
 
 

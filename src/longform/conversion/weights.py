@@ -15,7 +15,7 @@ from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 HEAD_BIAS, DECODER_BIAS, DECODER_WEIGHT = "lm_head.bias", "lm_head.decoder.bias", "lm_head.decoder.weight"
 WORDS, POSITIONS = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
-OWN_PARTS = {  # names have them, and what they are
+NEW_PARAMETERS = {  # part of a name: why the source lacks such a tensor
     ".memory_bias": "memory beside the window, starts at 0",
     ".scores.": "scores of tokens in their slots, start at 0: means",
     ".attention.convolution.": "convolution in front of attention, starts at 0",
@@ -33,7 +33,7 @@ class Placement:
     sources: dict[str, str] = field(default_factory=dict)
     records: list[TensorRecord] = field(default_factory=list)
 
-    def leave(self, target: str, action: str, note: str) -> None:
+    def drop(self, target: str, action: str, note: str) -> None:
         """Take a tensor out again, with the reason."""
         tensor, source = self.tensors.pop(target), self.sources.pop(target)
         self.records.append(TensorRecord(source, target, action, tuple(tensor.shape), note))
@@ -53,7 +53,7 @@ def place_tensors(tensors: Mapping[str, Tensor], *, rules: KeyRules, family: Fam
     Raises ConversionError, listing them, where names are unknown or two of them are one.
     """
     placement, unknown = Placement(), []
-    for key, tensor in taken_apart(tensors, family).items():
+    for key, tensor in split_fused(tensors, family).items():
         target = rules.rename(key)
         if target is not None and target in placement.tensors:
             raise ConversionError(f"the source holds one tensor twice: {placement.sources[target]} and {key}")
@@ -74,7 +74,7 @@ def place_tensors(tensors: Mapping[str, Tensor], *, rules: KeyRules, family: Fam
     return placement
 
 
-def taken_apart(tensors: Mapping[str, Tensor], family: Family) -> dict[str, Tensor]:
+def split_fused(tensors: Mapping[str, Tensor], family: Family) -> dict[str, Tensor]:
     """The tensors, those that hold several as parts: name[0], name[1] and so on."""
     patterns = [(Pattern(template, family.base_name), parts) for template, parts in family.fused.items()]
     found: dict[str, Tensor] = {}
@@ -100,7 +100,7 @@ def settle_tied_decoder(placement: Placement, *, tied: bool) -> bool:
         return True
     if decoder.shape != words.shape or not torch.equal(decoder, words):
         return False
-    placement.leave(DECODER_WEIGHT, TIED, "the word embeddings")
+    placement.drop(DECODER_WEIGHT, TIED, "the word embeddings")
     return True
 
 
@@ -138,9 +138,9 @@ def fill_model(
 
 def _reason(key: str, family: Family, task: str) -> tuple[str, str] | None:
     name = modern_name(key)
-    for aside in family.asides:
-        if Pattern(aside.source, family.base_name).match(name) is not None:
-            return (BUFFER if aside.reason.startswith("buffer") else DROPPED), aside.reason
+    for ignored in family.ignored:
+        if Pattern(ignored.source, family.base_name).match(name) is not None:
+            return (BUFFER if ignored.reason.startswith("buffer") else DROPPED), ignored.reason
     if any(Pattern(rule.source, family.base_name).match(name) is not None for rule in family.pooler):
         return DROPPED, "pooler, which the result has no use for"
     if family.has_head(task, [key]):
@@ -159,9 +159,9 @@ def _settle_head_bias(placement: Placement) -> None:
     if decoder_bias is None:
         placement.rename(HEAD_BIAS, DECODER_BIAS)
     elif torch.equal(bias, decoder_bias):
-        placement.leave(HEAD_BIAS, TIED, "the decoder's bias")
+        placement.drop(HEAD_BIAS, TIED, "the decoder's bias")
     else:
-        placement.leave(HEAD_BIAS, DROPPED, "differs from the decoder's bias, which is the one that the source adds")
+        placement.drop(HEAD_BIAS, DROPPED, "differs from the decoder's bias, which is the one that the source adds")
 
 
 def _fitted(
@@ -210,7 +210,7 @@ def _new_tensors(
         shape = tuple(tensor.shape)
         if name in filled or (name == DECODER_WEIGHT and model.config.tie_word_embeddings):
             continue
-        reason = next((OWN_PARTS[part] for part in OWN_PARTS if part in name), None)
+        reason = next((NEW_PARAMETERS[part] for part in NEW_PARAMETERS if part in name), None)
         if reason is not None:
             new.append(NewTensor(name, shape, reason))
         elif name.endswith(zeros):

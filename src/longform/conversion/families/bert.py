@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.conversion.families.family import BUFFERS, Aside, Family, Rule, bert_like_options
+from longform.conversion.families.family import BUFFERS, Family, IgnoredKey, Rule, bert_like_options
 
 EMBEDDINGS = (
     Rule("{base}embeddings.word_embeddings.weight", "{base}embeddings.word_embeddings.weight"),
@@ -57,9 +57,9 @@ BERT = Family(
     encoder=EMBEDDINGS + LAYERS,
     pooler=POOLER,
     heads=HEADS,
-    asides=(
+    ignored=(
         *BUFFERS,
-        Aside("cls.seq_relationship.{part}", "head for next-sentence prediction, which Longform has no model for"),
+        IgnoredKey("cls.seq_relationship.{part}", "head for next-sentence prediction, which Longform has no model for"),
     ),
     options=options,
 )

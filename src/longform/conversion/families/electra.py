@@ -5,7 +5,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.families.bert import EMBEDDINGS, LAYERS, PLAIN_HEADS
-from longform.conversion.families.family import BUFFERS, Aside, Family, Rule, bert_like_options
+from longform.conversion.families.family import BUFFERS, Family, IgnoredKey, Rule, bert_like_options
 from longform.conversion.families.roberta import DENSE_CLASSIFIER
 
 HEADS = {
@@ -34,11 +34,13 @@ ELECTRA = Family(
     base_name="electra.",
     encoder=(*EMBEDDINGS, Rule("{base}embeddings_project.{part}", "{base}embeddings_project.{part}"), *LAYERS),
     heads=HEADS,
-    asides=(
+    ignored=(
         *BUFFERS,
-        Aside("discriminator_predictions.dense.{part}", "head for replaced-token detection (pre-training)"),
-        Aside("discriminator_predictions.dense_prediction.{part}", "head for replaced-token detection (pre-training)"),
-        Aside("sequence_summary.summary.{part}", "head for multiple choice, which Longform has no model for"),
+        IgnoredKey("discriminator_predictions.dense.{part}", "head for replaced-token detection (pre-training)"),
+        IgnoredKey(
+            "discriminator_predictions.dense_prediction.{part}", "head for replaced-token detection (pre-training)"
+        ),
+        IgnoredKey("sequence_summary.summary.{part}", "head for multiple choice, which Longform has no model for"),
     ),
     options=options,
     pretraining="encoder",

@@ -92,7 +92,7 @@ def _renamed(key: str, pairs: Iterable[tuple[Pattern, Pattern]], base: str) -> s
     return next((other.fill(values, base) for own, other in pairs if (values := own.match(key)) is not None), None)
 
 
-class Aside(NamedTuple):
+class IgnoredKey(NamedTuple):
     """A template of source names that a Longform never has, and why."""
 
     source: str
@@ -100,8 +100,8 @@ class Aside(NamedTuple):
 
 
 BUFFERS = (
-    Aside("{base}embeddings.position_ids", "buffer: computed when needed"),
-    Aside("{base}embeddings.token_type_ids", "buffer: computed when needed"),
+    IgnoredKey("{base}embeddings.position_ids", "buffer: computed when needed"),
+    IgnoredKey("{base}embeddings.token_type_ids", "buffer: computed when needed"),
 )
 
 
@@ -112,7 +112,7 @@ class Family:
     ``base_name``: the encoder's name inside a model with a head, with the dot. ``encoder``: rules of the encoder;
     ``pooler``: of its pooler, if it has one; ``heads``: of each task's head. Head rules that read the encoder
     (``{base}``: BERT's pooler is the dense layer of its classifier) hold for a new head too.
-    ``asides``: names that are left out always. ``options(config)``: arguments of LinformerConfig.
+    ``ignored``: names that are left out always. ``options(config)``: arguments of LinformerConfig.
     ``pretraining``: the task that ...ForPreTraining counts as. ``gelu_head``: the masked-language head uses gelu
     whatever the configuration says. ``fused``: source names whose tensors hold so many others one below the other,
     which rules call name[0], name[1] and so on. ``zero_biases``: ends of Longform names that the source has nothing
@@ -126,7 +126,7 @@ class Family:
     heads: Mapping[str, tuple[Rule, ...]]
     options: Callable[[PreTrainedConfig], dict[str, Any]]
     pooler: tuple[Rule, ...] = ()
-    asides: tuple[Aside, ...] = BUFFERS
+    ignored: tuple[IgnoredKey, ...] = BUFFERS
     pretraining: str = "masked-lm"
     gelu_head: bool = False
     fused: Mapping[str, int] = field(default_factory=dict)
