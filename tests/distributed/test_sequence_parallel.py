@@ -57,6 +57,23 @@ def _every_kind() -> None:
     _check(Case("convolution", LinformerModel, holes, "lead"))
 
 
+def _given_positions() -> None:
+    """Positions as a caller gives them, 0 or any at padding, on either side of a text."""
+    for mask in (_padded(29, 32, 9), tuple(row[::-1] for row in _padded(29, 32, 9))):
+        for kind in ("mean-window", "linear"):
+            case = Case(kind, LinformerModel, mask)
+            given, valid = case.given(), torch.tensor(mask).bool()
+            places = torch.where(valid, valid.cumsum(dim=1) - 1, 0)
+            whole, shared = case.model().eval(), sequence_parallel(case.model().eval())
+            found = gather_tokens(shared, shared(**given, position_ids=places).last_hidden_state)
+            expected = whole(**given, position_ids=places).last_hidden_state
+            torch.testing.assert_close(found[valid], expected[valid], rtol=1e-10, atol=1e-10)
+
+
+def test_positions_that_a_caller_gives(tmp_path: Path) -> None:
+    in_processes(2, _given_positions, tmp_path)
+
+
 def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
     """Every kind of model, of texts that two does not divide, with padding and holes."""
     in_processes(2, _every_kind, tmp_path)
@@ -157,6 +174,10 @@ def _refusals() -> list[str]:
     refused(InputError, lambda: model(torch.full((1, 64), 5), output_attentions=True))
     refused(InputError, lambda: model(torch.full((1, 64), 5), labels=torch.zeros(1, dtype=torch.long)))
     refused(InputError, lambda: model(torch.full((1, 65), 5)))
+    packed = torch.cat([torch.arange(30), torch.arange(34)])[None]  # the second text begins within a part
+    refused(InputError, lambda: model(torch.full((1, 64), 5), position_ids=packed))
+    refused(InputError, lambda: model(torch.full((1, 64), 5), position_ids=torch.arange(63)))
+    refused(InputError, lambda: model(torch.full((1, 64), 5), token_type_ids=torch.zeros(1, 70, dtype=torch.long)))
     refused(InputError, model)
     reading = torch.zeros(1, 64, dtype=torch.bool)
     refused(InputError, lambda: model(torch.full((1, 64), 5), query_expansion_positions=reading))
@@ -171,7 +192,9 @@ def test_what_cannot_be_is_said_in_every_process(tmp_path: Path) -> None:
         "sequence_parallel(model) first",
         "already", "rank 1 has not what rank 0 has", "rank 1 has not what rank 0 has", "output_attentions",
         "train in one process",
-        "at most max_position_embeddings=64", "either input_ids or inputs_embeds", "query_expansion_positions",
+        "at most max_position_embeddings=64", "position_ids begin anew within a row",
+        "position_ids has shape (63,), and the texts have 64", "token_type_ids has shape (1, 70), and the",
+        "either input_ids or inputs_embeds", "query_expansion_positions",
     ]  # fmt: skip
     for said in (first, second):
         for fragment, message in zip(fragments, said, strict=True):

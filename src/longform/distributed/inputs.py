@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 
 from longform.distributed.parts import Part, sequence_group
 from longform.errors import InputError
-from longform.functional.masks import blank_padding, checked_mask, moved, text_first
+from longform.functional.masks import blank_padding, check_one_text, checked_mask, moved, text_first
 from longform.layers.embeddings import Embeddings
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
@@ -82,15 +82,31 @@ def _positions(model: LinformerPreTrainedModel, whole: dict[str, Tensor], length
     return embeddings.positions(whole.get("input_ids"), length, next(iter(whole.values())).device)
 
 
+def _checked_positions(places: Tensor, mask: Tensor | None) -> Tensor:
+    """``places`` (n), (1, n) or (B, n) of whole texts, checked to be of one text a row, which a part does not show.
+
+    Padding goes on with the text's last place: a part has no mask, and would take a 0 there for another text.
+    """
+    check_one_text(places, mask)
+    if mask is None:
+        return places
+    return places.where(mask, places.masked_fill(~mask, 0).cummax(dim=1).values)
+
+
 def _cut(model: LinformerPreTrainedModel, given: dict[str, Any], mask: Tensor | None, part: Part) -> dict[str, Any]:
     """``given`` for the tokens of ``part``: texts moved to their first token, with their positions; no mask."""
     found = {name: value for name, value in given.items() if name != "attention_mask"}
     if found.get("inputs_embeds") is not None:
         found["inputs_embeds"] = blank_padding(found["inputs_embeds"], mask)
     whole = {name: found[name] for name in CUT if found.get(name) is not None}
+    for name, x in whole.items():
+        if x.shape[min(1, x.dim() - 1)] != part.length:
+            raise InputError(f"{name} has shape {tuple(x.shape)}, and the texts have {part.length} tokens")
     if part.order is not None:
         whole = {name: moved(x, part.order.there) for name, x in whole.items()}
-    if "position_ids" not in whole:
+    if "position_ids" in whole:
+        whole["position_ids"] = _checked_positions(whole["position_ids"], part.mask)
+    else:
         whole["position_ids"] = _positions(model, whole, part.length)
     for name, x in whole.items():
         found[name] = part.own(x) if x.dim() > 1 else x[part.start : part.stop]
