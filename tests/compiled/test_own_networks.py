@@ -32,3 +32,20 @@ def test_one_graph(options, shape):
             found.append([out, module(hidden), module(hidden, mask), encoder.layers[0].attention.query.weight.grad])
     for one, other in zip(*found, strict=True):
         assert_close(one, other, scope="model")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", [{}, {"max_length": 64, "projected_length": 8, "projection": "linear"}], ids=str)
+def test_a_graph_says_what_a_float_mask_cannot_hold(options):
+    torch._dynamo.reset()
+    encoder = randomised(LinformerEncoder(16, 2, 1, **options))
+    compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
+    hidden, text = torch.randn(2, 33, 16), torch.arange(33) < torch.tensor([[33], [20]])
+    added = torch.zeros(2, 33).masked_fill(~text, float("-inf"))
+    expected = encoder(hidden, text)
+    assert_close(compiled(hidden, text.float()), expected, scope="model")
+    assert_close(compiled(hidden, key_padding_mask=added), expected, scope="model")
+    with pytest.raises(RuntimeError, match="attention_mask holds a number that is neither 0 nor 1"):
+        compiled(hidden, text.float() - 0.5)
+    with pytest.raises(RuntimeError, match="key_padding_mask holds a number that is neither 0"):
+        compiled(hidden, key_padding_mask=added.clamp(min=-1e4))

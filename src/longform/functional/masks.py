@@ -37,8 +37,9 @@ def unseen_lengths() -> range | None:
 def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> Tensor | None:
     """The mask as bool (B, n), or None when nothing is padded.
 
-    ``attention_mask``: (B, n) of bool, integer or float 0/1; 1 marks text. Values are looked at in eager mode only:
-    a compiled, exported or captured graph keeps every mask. Raises InputError on another shape or other values.
+    ``attention_mask``: (B, n) of bool, integer or float 0/1; 1 marks text. Raises InputError on another shape or, in
+    eager mode, other values. A compiled graph raises RuntimeError on other floats when it runs, and keeps every mask;
+    one that is exported or captured, or has integers, does not look at values.
     """
     if attention_mask is None:
         return None
@@ -48,6 +49,8 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
             "one 0 or 1 for each token"
         )
     valid = attention_mask.bool()
+    if attention_mask.is_floating_point() and _is_compiled():
+        torch._assert_async((valid == attention_mask).all(), "attention_mask holds a number that is neither 0 nor 1")
     if not is_eager() or unseen_lengths() is not None:  # no values to look at
         return valid
     if attention_mask.dtype != torch.bool and not torch.equal(valid.to(attention_mask.dtype), attention_mask):
@@ -67,7 +70,8 @@ def refuse_nested(given: Tensor) -> None:
 def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
     """One mask (B, n), 1 for text, of two conventions: ``key_padding_mask`` (B, n) is True for padding, as torch's
     modules have it, or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given,
-    and in eager mode on other numbers, which torch adds to the logits of a key.
+    and in eager mode on other numbers, which torch adds to the logits of a key; a compiled graph raises RuntimeError on
+    other floats when it runs, and an exported or captured one does not look at values.
     """
     if key_padding_mask is None:
         return attention_mask
@@ -81,7 +85,15 @@ def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None)
                 f"key_padding_mask holds {odd[0].item()}; it takes 0 for text and {hides} for padding, or False and "
                 "True: a number to be added to the logits of one key has no place where a slot stands for several"
             )
+    if key_padding_mask.is_floating_point() and _is_compiled():
+        fine = (key_padding_mask == 0) | (key_padding_mask == float("-inf"))
+        torch._assert_async(fine.all(), "key_padding_mask holds a number that is neither 0 (text) nor -inf (padding)")
     return key_padding_mask == 0
+
+
+def _is_compiled() -> bool:
+    """Whether a graph is made that may look at values when it runs; one that is exported has no operation for that."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
 
 
 class TextFirst(NamedTuple):
