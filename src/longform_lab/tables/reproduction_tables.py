@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from longform_lab.paper import figure3_report, table2_report
+from longform_lab.paper import table2_report
 from longform_lab.paper.table2 import SCALES
 from longform_lab.paper.table2_report import AFTER_TASKS
 from longform_lab.tables.table_kinds import Cells, Rows, Table
 
 USUAL = SCALES["small"].amounts  # how long the texts of a task are
-TRAINED = ("model", "validation loss, nats", "perplexity", "loss / twin's")
 TITLES = {"bundled": "all-MiniLM-L6-v2"}  # of originals
 
 
@@ -18,25 +17,6 @@ def _groups(rows: Rows, key: Callable[[Mapping[str, Any]], str]) -> dict[str, li
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return found
-
-
-def trainings(rows: Rows) -> Cells:
-    """Figure 3's final values, models of one size and budget together."""
-
-    def size(row: Mapping[str, Any]) -> str:
-        settings = row["settings"]
-        return (
-            f"{settings['num_hidden_layers']} x {settings['hidden_size']}, {row['metrics']['steps']:,} steps of "
-            f"{settings['tokens_per_step']:,} tokens"
-        )
-
-    shown = [figure3_report.HEADS.index(head) for head in TRAINED]
-    body = [
-        [name, *(cells[place] for place in shown)]
-        for name, group in _groups(rows, size).items()
-        for cells in figure3_report.final_values(group)
-    ]
-    return ["layers x width, budget", *TRAINED], body
 
 
 def finetunings(rows: Rows) -> Cells:
@@ -65,11 +45,5 @@ def of_this_version(rows: Rows) -> Rows:
 
 
 REPRODUCTION_TABLES = {
-    "figure3": Table(
-        make=trainings,
-        records="pretraining",
-        where={"settings.hidden_size": (192, 384), "settings.tokens_per_step": (1_024, 16_384)},  # others are in words
-        order=("settings.num_hidden_layers", "settings.n", "settings.k"),
-    ),
     "table2": Table(make=finetunings, records="finetuned", select=of_this_version),
 }

@@ -138,8 +138,6 @@ SPEED_TABLES: dict[str, Table] = {
     "peers": speed("against_ours-linear", ".2f", competitors=("ours-linear", *PEERS), inverse=True),
     "seconds": speed("seconds", ".4g"),
     "speed_amx": speed("against_sdpa", ".2f", amx=True),
-    "speed_training_amx": speed("against_sdpa", ".2f", size="minilm", work="train", amx=True),
-    "peers_amx": speed("against_ours-linear", ".2f", competitors=("ours-linear", *PEERS), inverse=True, amx=True),
     "pass_memory": speed("peak_mib", ",.0f", size="minilm", rounds=False),
     "paper_table_3": beside_paper(SPEED),
     "speed_pictures": shown_pictures("../pictures"),
