@@ -26,6 +26,7 @@ from longform_lab.tables.gpu_tables import GPU_TABLES, place
 from longform_lab.tables.long_retrieval_tables import CHUNKS
 from longform_lab.tables.speed_shapes import PICTURES, is_standard
 from longform_lab.tables.speed_tables import speed
+from longform_lab.tables.table_kinds import plain_tables
 from longform_lab.tables.write import chosen_rows
 
 KINDS: dict[str, tuple[str, str, Callable[..., None], str]] = {
@@ -171,10 +172,31 @@ def draw_gpu(records: Sequence[Record], folder: Path) -> list[Path]:
     return [folder / "gpu-time.png"]
 
 
+def draw_selection(records: Sequence[Record], folder: Path) -> list[Path]:
+    """Distance from full attention against the milliseconds of a pass, a colour a length, selection filled."""
+    rows = chosen_rows(plain_tables()["selection_fidelity"], records)
+    if not rows:
+        return []
+    with picture(folder / "selection.png", 7.5, 5.0) as axes:
+        for colour, length in enumerate(sorted({row["settings"]["length"] for row in rows})):
+            for row in (row for row in rows if row["settings"]["length"] == length):
+                settings, metrics = row["settings"], row["metrics"]
+                place = 1000 * metrics["seconds"], 1 - metrics["token_cosine"]
+                filled = f"C{colour}" if settings["selected_slots"] else "none"
+                axes.plot(*place, "o", color=f"C{colour}", markerfacecolor=filled)
+                said = f"{settings['window']}, {settings['tokens_per_slot']}, {settings['selected_slots']}"
+                axes.annotate(said, place, xytext=(4, 3), textcoords="offset points", fontsize=7)
+            axes.axvline(1000 * metrics["full_attention_seconds"], color=f"C{colour}", linestyle=":", alpha=0.6)
+            axes.plot([], [], "o", color=f"C{colour}", label=f"{length:,} tokens")
+        title = "Window, tokens a slot, selected slots (filled: some); dotted: full attention"
+        finish(axes, title, "ms of a pass", "1 - cosine to full attention", xscale="log", yscale="log")
+    return [folder / "selection.png"]
+
+
 def main() -> None:
     """Draw, and say what."""
     records = read_records(sorted(RECORDS.glob("*.jsonl")))
-    for draw in (draw_speed, draw_trainings, draw_frontier, draw_gpu):
+    for draw in (draw_speed, draw_trainings, draw_frontier, draw_gpu, draw_selection):
         for path in draw(records, PICTURES):
             print(path.relative_to(ROOT))
 
