@@ -93,15 +93,19 @@ def _checked_positions(places: Tensor, mask: Tensor | None) -> Tensor:
     return places.where(mask, places.masked_fill(~mask, 0).cummax(dim=1).values)
 
 
+def _check_lengths(whole: Mapping[str, Tensor], length: int) -> None:
+    for name, x in whole.items():
+        if x.shape[min(1, x.dim() - 1)] != length:
+            raise InputError(f"{name} has shape {tuple(x.shape)}, and the texts have {length} tokens")
+
+
 def _cut(model: LinformerPreTrainedModel, given: dict[str, Any], mask: Tensor | None, part: Part) -> dict[str, Any]:
     """``given`` for the tokens of ``part``: texts moved to their first token, with their positions; no mask."""
     found = {name: value for name, value in given.items() if name != "attention_mask"}
     if found.get("inputs_embeds") is not None:
         found["inputs_embeds"] = blank_padding(found["inputs_embeds"], mask)
     whole = {name: found[name] for name in CUT if found.get(name) is not None}
-    for name, x in whole.items():
-        if x.shape[min(1, x.dim() - 1)] != part.length:
-            raise InputError(f"{name} has shape {tuple(x.shape)}, and the texts have {part.length} tokens")
+    _check_lengths(whole, part.length)
     if part.order is not None:
         whole = {name: moved(x, part.order.there) for name, x in whole.items()}
     if "position_ids" in whole:
