@@ -62,11 +62,6 @@ KINDS = {
     "linear, layerwise": Kind(
         partial(ours.pure, projection="linear", sharing="layerwise"), partial(dense_floor, sharing="layerwise")
     ),
-    "linear, unfused": Kind(
-        partial(ours.pure, projection="linear", sharing="layerwise"),
-        partial(dense_floor, sharing="layerwise"),
-        {"norm": "torch", "linear": "torch"},
-    ),
     "mean": Kind(partial(ours.pure, projection="mean"), mean_floor),
     "weighted mean": Kind(partial(ours.pure, projection="weighted_mean"), mean_floor),  # scores are not counted
     "window": Kind(ours.windowed, window_floor),

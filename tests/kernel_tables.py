@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from longform.functional import conditions, dispatch
+from longform.functional import conditions, dispatch, norm, slots
 from longform.functional.linear import amx as linear_amx
 from longform.functional.native import library
 
@@ -31,7 +31,8 @@ def machine(units: str | None = None, *, has_library: bool = True) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         for module in (conditions, linear_amx):
             patch.setattr(module, "best_units", lambda: units)
-        patch.setattr(conditions, "native_library", lambda: "given" if has_library else None)
+        for module in (conditions, norm, slots):
+            patch.setattr(module, "native_library", lambda: "given" if has_library else None)
         dispatch.ask_again()
         yield
     dispatch.ask_again()

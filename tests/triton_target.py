@@ -112,10 +112,10 @@ def build(dim: int, dtype: torch.dtype, window: int, padded: bool, distances: bo
     out, lse = triton_kernel._forward(given, *options)
     triton_kernel._backward(given, out, lse, by_token[3], *options)
     x, weight = by_token[0].transpose(1, 2).flatten(2), torch.empty(heads * dim, dtype=dtype)
-    norm._by_triton(norm.NormCall(x, weight, weight, 1e-5, False, x))
+    norm.norm_by_triton(x, weight, weight, epsilon=1e-5, residual=x)
     pooled = slots_of_texts.Slots(torch.empty(batch, slots), torch.full((batch,), 4), 4, 4)
     for weights in (None, torch.empty(batch, length, heads)):
-        slots_of_texts._by_triton(slots_of_texts.MeanCall((x,), pooled, slots, 0, weights))
+        slots_of_texts.pool_by_triton(x, pooled, weights)
 
 
 if __name__ == "__main__":

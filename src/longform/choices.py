@@ -6,10 +6,33 @@ poolings, longform.conversion.tasks for tasks.
 
 from collections.abc import Collection
 from difflib import get_close_matches
+from typing import NamedTuple
 
-PROJECTIONS = ("linear", "weighted_mean", "mean", "max", "convolution", "random")
-# A slot covers a run of tokens, so that there may be a window.
-POOLED = ("weighted_mean", "mean", "max", "convolution")
+
+class ProjectionKind(NamedTuple):
+    """Facts about a kind of projection; its module is in longform.layers.sequence_projection.
+
+    ``covers_runs``: a slot stands for a run of tokens, so that there may be a window; ``has_matrices``: E and F, or
+    kernels, which heads, keys and values, or layers may share; ``has_map``: what it does is a matrix n x n for each
+    head; ``keeps_tokens``: of a text that has no more tokens than there are slots each token is a slot.
+    """
+
+    covers_runs: bool
+    has_matrices: bool
+    has_map: bool
+    keeps_tokens: bool
+
+
+PROJECTION_KINDS = {
+    "linear": ProjectionKind(covers_runs=False, has_matrices=True, has_map=True, keeps_tokens=False),
+    "weighted_mean": ProjectionKind(covers_runs=True, has_matrices=False, has_map=True, keeps_tokens=True),
+    "mean": ProjectionKind(covers_runs=True, has_matrices=False, has_map=True, keeps_tokens=True),
+    "max": ProjectionKind(covers_runs=True, has_matrices=False, has_map=False, keeps_tokens=True),
+    "convolution": ProjectionKind(covers_runs=True, has_matrices=True, has_map=False, keeps_tokens=False),
+    "random": ProjectionKind(covers_runs=False, has_matrices=True, has_map=True, keeps_tokens=False),
+}
+PROJECTIONS = tuple(PROJECTION_KINDS)
+POOLED = tuple(name for name, kind in PROJECTION_KINDS.items() if kind.covers_runs)
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PROJECTION_INITS = ("normal", "block_mean")
 EXTENSIONS = ("tile", "interpolate")  # of a table of positions to more rows

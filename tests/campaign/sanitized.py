@@ -22,10 +22,9 @@ from longform.functional.attention import usable_slots
 from longform.functional.attention.call import AttentionCall
 from longform.functional.linear import amx as inference
 from longform.functional.linear import amx_training as training
-from longform.functional.linear.call import LinearCall
 from longform.functional.native import library
-from longform.functional.norm import layer_norm as compiled_norm
-from longform.functional.slots import Memory, Slots, divisors, join_slots, make_slots, mean_pool, sink_counts
+from longform.functional.norm import norm_by_library
+from longform.functional.slots import Memory, Slots, divisors, join_slots, make_slots, mean_by_library, sink_counts
 from longform.functional.window import windowed_attention
 from longform.functional.window.compiled import CompiledDocument
 from longform.functional.window.document import DocumentPart, FarSlots
@@ -162,8 +161,8 @@ def linear_inference(draw: Draw) -> None:
     if bias is not None:
         exact = exact + bias.double()
     exact = gelu(exact) if after == "gelu" else exact if residual is None else exact + residual.double()
-    call = LinearCall(x, inference.tiled(weight), bias, after == "gelu", residual)
-    check(inference.infer(call), exact)
+    found = inference.infer(x, inference.tiled(weight), bias, gelu=after == "gelu", residual=residual)
+    check(found, exact)
 
 
 def linear_training(draw: Draw) -> None:
@@ -187,13 +186,11 @@ def rows_in_inference(draw: Draw) -> None:
     """Layer normalisation, and means of runs."""
     batch, length, features, size, sinks = draw.size(3), draw.size(200), 64 * draw.size(5), draw.size(9), draw.size(4)
     x, weight, bias = (torch.randn(shape).to(HALF) for shape in ((batch, length, features), (features,), (features,)))
-    with only(norm="compiled"):
-        out = compiled_norm(x, weight, bias, epsilon=1e-5)
+    out = norm_by_library(x, weight, bias, epsilon=1e-5)
     check(out, layer_norm(x.double(), (features,), weight.double(), bias.double(), 1e-5))
     x, runs = draw.tensor(batch, length, features), -(-length // size)
     count = torch.rand(batch, runs) * 2 * size
-    with only(slot_means="compiled"):
-        [means] = mean_pool(x, slots=Slots(count, torch.full((batch,), size), size, size), limit=runs, sinks=sinks)
+    means = mean_by_library(x, Slots(count, torch.full((batch,), size), size, size), sinks=sinks)
     seen = torch.where(torch.arange(length)[:, None] < sinks, 0.0, x.double())
     total = pad(seen, (0, 0, 0, runs * size - length)).unflatten(1, (runs, size)).sum(dim=2)
     check(means, total / count.clamp(min=1.0)[..., None])

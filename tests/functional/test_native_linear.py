@@ -10,17 +10,12 @@ from kernel_tables import machine
 from torch.nn.functional import gelu, linear
 
 from longform.functional.linear import amx, onednn, pack
-from longform.functional.linear.amx import tiled
-from longform.functional.linear.call import LinearCall, is_tiled
+from longform.functional.linear.amx import is_tiled, tiled
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
 HALF = torch.bfloat16
 pytestmark = pytest.mark.usefixtures("units")
-
-
-def subject(x, weight, bias, **options):
-    return amx.infer(LinearCall(x, weight, bias, **options))
 
 
 def given_layer(rows: int, inputs: int, outputs: int, seed: int = 0):
@@ -40,13 +35,13 @@ def exact(x, weight, bias=None):
 def test_equals_float64(rows, inputs, outputs):
     x, weight, bias, residual = given_layer(rows, inputs, outputs)
     laid_out, expected = tiled(weight), exact(x, weight, bias)
-    out = subject(x, laid_out, bias)
+    out = amx.infer(x, laid_out, bias)
     assert out.dtype == HALF
     assert_close(out, expected)
-    assert_close(subject(x, laid_out, None), exact(x, weight))
-    assert_close(subject(x, laid_out, bias, gelu=True), gelu(expected))
-    assert_close(subject(x, laid_out, bias, residual=residual), expected + residual.double())
-    both = subject(x, laid_out, bias, gelu=True, residual=residual)
+    assert_close(amx.infer(x, laid_out, None), exact(x, weight))
+    assert_close(amx.infer(x, laid_out, bias, gelu=True), gelu(expected))
+    assert_close(amx.infer(x, laid_out, bias, residual=residual), expected + residual.double())
+    both = amx.infer(x, laid_out, bias, gelu=True, residual=residual)
     assert_close(both, gelu(expected) + residual.double())
 
 
@@ -54,7 +49,7 @@ def test_equals_float64(rows, inputs, outputs):
 @settings(max_examples=20)
 def test_equals_float64_at_any_size(seed, rows, inputs, outputs):
     x, weight, bias, residual = given_layer(rows, 32 * inputs, 32 * outputs, seed)
-    out = subject(x, tiled(weight), bias, residual=residual)
+    out = amx.infer(x, tiled(weight), bias, residual=residual)
     assert_close(out, exact(x, weight, bias) + residual.double())
 
 
@@ -63,21 +58,23 @@ def test_rows_may_stand_apart():
     weight, laid_out = weight[:, :64], tiled(weight[:, :64])
     for x in (wide[:, 32:], wide[:, :64][::2], wide[:, :64].t().contiguous().t(), wide[:1, :64].expand(5, -1)):
         added = residual[: len(x)].t().contiguous().t()
-        assert_close(subject(x, laid_out, bias, residual=added), exact(x, weight, bias) + added.double())
+        assert_close(amx.infer(x, laid_out, bias, residual=added), exact(x, weight, bias) + added.double())
     deep = wide[:32, :64].reshape(4, 8, 64)
-    assert_close(subject(deep.transpose(0, 1), laid_out, bias), exact(deep.transpose(0, 1), weight, bias))
-    assert subject(deep[:0], laid_out, bias).shape == (0, 8, 64)
+    assert_close(amx.infer(deep.transpose(0, 1), laid_out, bias), exact(deep.transpose(0, 1), weight, bias))
+    assert amx.infer(deep[:0], laid_out, bias).shape == (0, 8, 64)
     every_other = torch.stack([bias, bias], dim=1)[:, 0]
-    assert_close(subject(deep, laid_out, every_other), exact(deep, weight, bias))
+    assert_close(amx.infer(deep, laid_out, every_other), exact(deep, weight, bias))
 
 
 def test_what_gelu_gives_is_kept_out_of_the_same_sets():
     x, weight, bias, _ = given_layer(5, 32, 1024)
-    wide = subject(x, tiled(weight), bias, gelu=True)
+    wide = amx.infer(x, tiled(weight), bias, gelu=True)
     assert wide.stride() == (1056, 1)
     assert_close(wide, gelu(exact(x, weight, bias)))
     _, narrow, shift, residual = given_layer(5, 1024, 32)
-    assert_close(subject(wide, tiled(narrow), shift, residual=residual), exact(wide, narrow, shift) + residual.double())
+    assert_close(
+        amx.infer(wide, tiled(narrow), shift, residual=residual), exact(wide, narrow, shift) + residual.double()
+    )
 
 
 def test_gelu_is_exact_to_a_rounding():
@@ -86,7 +83,7 @@ def test_gelu_is_exact_to_a_rounding():
     )
     x = torch.zeros(len(values), 32, dtype=HALF)
     x[:, 0] = values
-    out = subject(x, tiled(torch.eye(32, dtype=HALF)), None, gelu=True)[:, 0].double()
+    out = amx.infer(x, tiled(torch.eye(32, dtype=HALF)), None, gelu=True)[:, 0].double()
     expected = gelu(x[:, 0].double())
     assert bool(((out - expected).abs() <= 2**-8 * expected.abs() + 3e-7).all())
 
@@ -94,14 +91,14 @@ def test_gelu_is_exact_to_a_rounding():
 def test_a_row_is_the_same_alone_and_among_others():
     x, weight, bias, _ = given_layer(290, 416, 96)
     laid_out = tiled(weight)
-    whole = subject(x, laid_out, bias, gelu=True)
+    whole = amx.infer(x, laid_out, bias, gelu=True)
     for start, end in ((0, 1), (31, 33), (280, 290)):
-        assert torch.equal(subject(x[start:end], laid_out, bias, gelu=True), whole[start:end])
+        assert torch.equal(amx.infer(x[start:end], laid_out, bias, gelu=True), whole[start:end])
     threads = torch.get_num_threads()
     try:
         for some in (1, 2, 3):
             torch.set_num_threads(some)
-            assert torch.equal(subject(x, laid_out, bias, gelu=True), whole)
+            assert torch.equal(amx.infer(x, laid_out, bias, gelu=True), whole)
     finally:
         torch.set_num_threads(threads)
 
@@ -109,9 +106,9 @@ def test_a_row_is_the_same_alone_and_among_others():
 @pytest.mark.parametrize("with_gelu", [False, True])
 def test_nan_stays_in_its_row(with_gelu):
     x, weight, bias, _ = given_layer(40, 64, 32)
-    clean = subject(x, tiled(weight), bias, gelu=with_gelu)
+    clean = amx.infer(x, tiled(weight), bias, gelu=with_gelu)
     x[3, 5] = math.nan
-    out = subject(x, tiled(weight), bias, gelu=with_gelu)
+    out = amx.infer(x, tiled(weight), bias, gelu=with_gelu)
     assert out[3].isnan().all()
     assert torch.equal(torch.cat([out[:3], out[4:]]), torch.cat([clean[:3], clean[4:]]))
 

@@ -6,20 +6,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_tables import machine, only, taken
+from kernel_tables import machine
 from torch.nn.functional import layer_norm
 
-from longform.functional.norm import NormCall
 from longform.functional.norm import layer_norm as longform_norm
+from longform.functional.norm import norm_by_library, norm_by_triton, suits_library
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
 HALF = torch.bfloat16
-
-
-def native_layer_norm(x, weight, bias, **options):
-    with only(norm="compiled"):
-        return longform_norm(x, weight, bias, **options)
 
 
 def given_rows(seed: int, rows: int, features: int):
@@ -32,7 +27,7 @@ def test_equals_float64(seed, rows, features, epsilon, in_place):
     x, weight, bias = given_rows(seed, rows, features)
     x = x * 3 + 5
     expected = layer_norm(x.double(), (features,), weight.double(), bias.double(), epsilon)
-    out = native_layer_norm(x, weight, bias, epsilon=epsilon, in_place=in_place)
+    out = norm_by_library(x, weight, bias, epsilon=epsilon, in_place=in_place)
     assert (out.data_ptr() == x.data_ptr()) == in_place
     assert_close(out, expected)
 
@@ -49,19 +44,17 @@ def test_a_sum_by_triton(seed, rows, features, affine):
     weight, bias = (normal(source, features, dtype=dtype) if given else None for given in affine)
     wide = (None if given is None else given.double() for given in (weight, bias))
     expected = layer_norm(x.double() + residual.double(), (features,), *wide, 1e-5)
-    with only(norm="triton"), torch.no_grad():
-        out = longform_norm(x, weight, bias, epsilon=1e-5, residual=residual)
+    out = norm_by_triton(x, weight, bias, epsilon=1e-5, residual=residual)
     assert_close(out, expected, scope="model")
 
 
-@pytest.mark.parametrize("kernel", ["compiled", "torch"])
-def test_a_sum(kernel):
+@pytest.mark.parametrize("norm", [norm_by_library, longform_norm])
+def test_a_sum(norm):
     x, weight, bias = given_rows(3, 5, 64)
     residual = normal(generator(4), *x.shape, dtype=HALF)
     expected = layer_norm(x.double() + residual.double(), (64,), weight.double(), bias.double(), 1e-5)
     kept = x.clone(), residual.clone()
-    with only(norm=kernel):
-        out = longform_norm(x, weight, bias, epsilon=1e-5, residual=residual)
+    out = norm(x, weight, bias, epsilon=1e-5, residual=residual)
     assert_close(out, expected, scope="model")
     assert torch.equal(x, kept[0])
     assert torch.equal(residual, kept[1])
@@ -69,9 +62,9 @@ def test_a_sum(kernel):
 
 def test_nan_stays_in_its_row():
     x, weight, bias = given_rows(1, 5, 64)
-    clean = native_layer_norm(x, weight, bias, epsilon=1e-5)
+    clean = norm_by_library(x, weight, bias, epsilon=1e-5)
     x[1, 3, 7], x[0, 2, 0] = math.nan, math.inf
-    out = native_layer_norm(x, weight, bias, epsilon=1e-5)
+    out = norm_by_library(x, weight, bias, epsilon=1e-5)
     assert out[1, 3].isnan().all()
     assert out[0, 2].isnan().all()
     untouched = torch.ones(2, 5, dtype=torch.bool)
@@ -81,24 +74,25 @@ def test_nan_stays_in_its_row():
 
 def test_equal_rows_become_the_bias():
     x, weight, bias = torch.full((1, 2, 64), 3.0, dtype=HALF), *given_rows(2, 1, 64)[1:]
-    assert torch.equal(native_layer_norm(x, weight, bias, epsilon=1e-5), bias.expand(1, 2, 64))
+    assert torch.equal(norm_by_library(x, weight, bias, epsilon=1e-5), bias.expand(1, 2, 64))
 
 
 def test_who_is_served():
     x, weight, bias = given_rows(1, 2, 64)
 
-    def served(*given):
-        return taken("norm", NormCall(*given, 1e-5, False, None)) == "compiled"
-
     with machine():
-        assert served(x, weight, bias)
-        assert not served(x, None, None)
-        assert not served(x.float(), weight, bias)
-        assert not served(x, weight.float(), bias.float())
-        assert not served(x.mT.contiguous().mT, weight, bias)
-        assert not served(x[..., :32].contiguous(), weight[:32], bias[:32])
-        assert not served(x, weight.clone().requires_grad_(), bias)
-        with torch.no_grad():
-            assert served(x, weight.clone().requires_grad_(), bias)
+        assert suits_library(x, weight, bias)
+        assert not suits_library(x.float(), weight, bias)
+        assert not suits_library(x, weight.float(), bias.float())
+        assert not suits_library(x.mT.contiguous().mT, weight, bias)
+        assert not suits_library(x[..., :32].contiguous(), weight[:32], bias[:32])
     with machine(has_library=False):
-        assert not served(x, weight, bias)
+        assert not suits_library(x, weight, bias)
+
+
+def test_a_gradient_is_torchs():
+    x, weight, bias = given_rows(1, 2, 64)
+    weight = weight.requires_grad_()
+    assert longform_norm(x, weight, bias, epsilon=1e-5).requires_grad
+    with torch.no_grad():
+        assert_close(longform_norm(x, weight, bias, epsilon=1e-5), norm_by_library(x, weight, bias, epsilon=1e-5))

@@ -6,10 +6,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_tables import machine, only, taken
+from kernel_tables import machine
 
-from longform.functional.dispatch import listening
-from longform.functional.slots import MeanCall, Slots, divisors, make_slots, mean_pool, weighted_pool
+from longform.functional.slots import (
+    Slots,
+    divisors,
+    make_slots,
+    mean_by_library,
+    mean_pool,
+    pool_by_triton,
+    suits_library,
+    weighted_pool,
+)
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
@@ -17,9 +25,7 @@ HALF = torch.bfloat16
 
 
 def native_mean_of_runs(x, count, *, size, sinks):
-    with only(slot_means="compiled"):
-        slots = Slots(count, torch.full((len(x),), size), size, size)
-        return mean_pool(x, slots=slots, limit=count.shape[1], sinks=sinks)[0]
+    return mean_by_library(x, Slots(count, torch.full((len(x),), size), size, size), sinks=sinks)
 
 
 @given(
@@ -47,11 +53,11 @@ def test_mean_pool_takes_it_and_equals_torch(length, sinks):
     x = torch.where(mask[..., None], normal(generator(1), 2, length, 64, dtype=HALF), 0.0)
     slots = make_slots(mask, batch=2, length=length, device=x.device, sizes=divisors(4), slots=6, sinks=sinks)
     assert slots.uniform == 4
-    with only(slot_means="torch"):
-        [expected] = mean_pool(x, slots=slots, limit=6, sinks=sinks)
-    with listening() as heard:
-        assert_close(mean_pool(x, slots=slots, limit=6, sinks=sinks)[0], expected)
-    assert [choice.kernel for choice in heard] == ["compiled"]
+    [expected] = mean_pool(x.float(), slots=slots, limit=6, sinks=sinks)
+    with torch.no_grad():
+        found = mean_pool(x, slots=slots, limit=6, sinks=sinks)[0]
+    assert_close(found, expected)
+    assert torch.equal(found, mean_by_library(x, slots, sinks=sinks))
 
 
 def test_nan_and_infinity_stay_in_their_run():
@@ -70,19 +76,12 @@ def test_rows_of_any_stride():
 
 def test_who_is_served():
     x = torch.ones(1, 64, 64, dtype=HALF)
-
-    def served(x, uniform=4):
-        slots = Slots(torch.ones(1, 16), torch.full((1,), 4), uniform, 4)
-        return taken("slot_means", MeanCall((x,), slots, 16, 0)) == "compiled"
-
     with machine():
-        assert served(x)
-        assert not served(x, uniform=None)
-        assert not served(x.float())
-        assert not served(x[..., :63])
-        assert not served(x.clone().requires_grad_())
+        assert suits_library(x)
+        assert not suits_library(x.float())
+        assert not suits_library(x, x[..., :63])
     with machine(has_library=False):
-        assert not served(x)
+        assert not suits_library(x)
 
 
 @given(
@@ -102,10 +101,9 @@ def test_sums_of_runs_by_triton(seed, length, size, sinks, widths):
     x, weights = whole[..., :features], normal(source, 2, length, 3 * heads, dtype=torch.float32)[..., heads:]
     runs = -(-length // size)
     slots = make_slots(mask, batch=2, length=length, device=x.device, sizes=(size,), slots=runs, sinks=sinks)
-    found = {}
-    for kernel in ("triton", "torch"):
-        with only(slot_means=kernel), torch.no_grad():
-            [means] = mean_pool(x, slots=slots, limit=runs, sinks=sinks)
-            found[kernel] = means, *weighted_pool(x, -x, weights=weights, slots=slots, limit=runs)
-    for one, other in zip(found["triton"], found["torch"], strict=True):
+    [means] = mean_pool(x, slots=slots, limit=runs, sinks=sinks)
+    sums = weighted_pool(x, -x, weights=weights, slots=slots, limit=runs)
+    shares = zip((x, -x), weights.chunk(2, dim=2), strict=True)
+    found = pool_by_triton(x, slots, sinks=sinks), *(pool_by_triton(y, slots, own) for y, own in shares)
+    for one, other in zip(found, (means, *sums), strict=True):
         assert_close(one, other, scope="model")

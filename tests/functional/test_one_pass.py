@@ -6,7 +6,7 @@ from model_kinds import KINDS, LONGEST, model, text
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from longform.functional import slots
-from longform.functional.one_pass import once_a_pass, one_pass
+from longform.functional.one_pass import cached_in_forward, one_pass
 from longform.functional.slots import make_slots
 from longform.functional.window import formula
 from tolerances import assert_close
@@ -41,7 +41,7 @@ def test_masks_that_come_and_go_are_not_taken_for_each_other():
 
 def test_an_error_ends_the_pass():
     with pytest.raises(ZeroDivisionError), one_pass():
-        once_a_pass(lambda: 1 / 0)
+        cached_in_forward(lambda: 1 / 0)
     assert make_slots(None, **WHERE) is not make_slots(None, **WHERE)
 
 

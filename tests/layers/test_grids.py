@@ -24,7 +24,7 @@ CASES = [
 def test_tiles_and_neighbourhoods(extents, tile, block, prefix, selected, masked):
     layer = LinformerAttention(
         8, 2, tile=tile, attention_window=block, num_prefix_tokens=prefix, projection="weighted_mean",
-        selected_slots=selected,
+        selected_slots=selected, short_convolution=0,
     )  # fmt: skip
     randomised(layer.double())
     length = prefix + extents[0] * extents[1]
@@ -59,10 +59,10 @@ def test_a_line_of_tokens_is_the_special_case(prefix, selected):
 
 @torch.no_grad()
 def test_without_a_window_slots_are_means_of_tiles():
-    layer = randomised(LinformerAttention(8, 2, tile=(2, 3), projection="mean").double())
+    layer = randomised(LinformerAttention(8, 2, tile=(2, 3), projection="mean", short_convolution=0).double())
     hidden = normal(generator(1), 1, 4, 6, 8)
     means = hidden.view(1, 2, 2, 2, 3, 8).mean(dim=(2, 4)).flatten(1, 2)
-    alike = LinformerAttention(8, 2, max_length=4, projected_length=4, projection="mean").double()
+    alike = LinformerAttention(8, 2, max_length=4, projected_length=4, projection="mean", short_convolution=0).double()
     alike.load_state_dict(layer.state_dict())
     assert_close(layer(hidden).flatten(1, 2), alike(hidden.flatten(1, 2), context=means))
 
@@ -95,9 +95,9 @@ def test_what_stands_in_masked_places_counts_for_nothing(selected):
         (lambda: LinformerAttention(8, 2, tile=(2, 0), projection="mean"), "from 1 on for each axis"),
         (
             lambda: LinformerEncoder(8, 1, 2, tile=(2, 2), positions="rotary")(torch.zeros(1, 4, 4, 8)),
-            "takes grids alone",
+            "takes grids only",
         ),
-        (lambda: LinformerAttention(8, 2, tile=(2, 2)), "max_length=None needs tokens_per_slot"),
+        (lambda: LinformerAttention(8, 2, tile=(2, 2), projection="linear"), "max_length=None needs tokens_per_slot"),
     ],
 )
 def test_tiles_that_do_not_go(make, said):

@@ -91,7 +91,7 @@ def test_weights_times_f_is_a_map_over_tokens(kind, data, seed):
     text = data.draw(texts(lengths=lengths, batch=2, kinds=("full", "right", "holes")))
     layer, hidden = Layer(kind, seed), normal(generator(seed), text.batch, text.length, kind.width)
     out, weights = layer(hidden, text.mask, output_attentions=True)
-    seen, _ = layer.layer.checked(hidden, text.mask)
+    seen = layer.layer.convolve(*layer.layer.prepare(hidden, text.mask))
     values = layer.layer.value(seen).unflatten(2, (kind.heads, DIM))
     rows = []
     for b in range(text.batch):

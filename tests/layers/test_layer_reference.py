@@ -61,7 +61,7 @@ def full_attention(layer: Layer, hidden, mask):
     """Every head attends to every valid token (equation 2)."""
     query, key, value, output = layer.linears().values()
     text = Text(*hidden.shape[:2], mask)
-    hidden, _ = layer.layer.checked(hidden, mask)  # behind a short convolution
+    hidden = layer.layer.convolve(*layer.layer.prepare(hidden, mask))
     q, k, v = (torch.stack([torch.stack([w(x) for x in row]) for row in hidden]) for w in (query, key, value))
     q, k, v = (x.unflatten(2, (layer.kind.heads, DIM)) for x in (q, k, v))
 

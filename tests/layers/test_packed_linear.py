@@ -12,11 +12,10 @@ from torch.overrides import TorchFunctionMode
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.linear import can_pack, onednn
-from longform.functional.linear.call import is_tiled
-from longform.layers.feed_forward import FeedForward
-from longform.layers.linear import both, join, joined
+from longform.functional.linear.amx import is_tiled
+from longform.layers.block import FeedForward
+from longform.layers.linear import Weights, both, join, joined
 from longform.layers.packed_linear import PackedLinear, pack_linear
-from longform.layers.sequence_projection import Weights
 from longform.models.inference import replace_linears
 from strategies import generator, normal
 from tolerances import assert_close

@@ -38,7 +38,7 @@ def test_projections_have_a_rate_and_neither_they_nor_vectors_decay(projection):
 
 
 def test_without_a_weight_decay_it_is_the_optimizers():
-    layer = longform.LinformerAttention(8, 2, **LAYER)
+    layer = longform.LinformerAttention(8, 2, projection="linear", **LAYER)
     optimizer = torch.optim.AdamW(longform.parameter_groups(layer, lr=0.1), weight_decay=0.3)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.0, 0.0]
 
@@ -65,7 +65,7 @@ def test_other_projections_learn_at_the_networks_rate(options):
 
 
 def test_a_projection_may_be_given_another_rate():
-    layer = longform.LinformerAttention(8, 2, **LAYER)
+    layer = longform.LinformerAttention(8, 2, projection="linear", **LAYER)
     layer.groups[0].learning_rate_multiplier = 0.5
     assert _groups_of(layer)["groups.0.key_projection.matrix"][0] == 0.05
 
@@ -76,7 +76,10 @@ def test_the_innermost_multiplier_counts_for_all_that_a_module_holds():
 
         def __init__(self) -> None:
             super().__init__()
-            self.scores, self.attention = nn.Linear(3, 3), longform.LinformerAttention(8, 2, **LAYER)
+            self.scores, self.attention = (
+                nn.Linear(3, 3),
+                longform.LinformerAttention(8, 2, projection="linear", **LAYER),
+            )
 
     found = _groups_of(nn.ModuleDict({"slow": Slow(), "plain": nn.Linear(3, 3)}), weight_decay=0.5)
     assert found["slow.scores.weight"] == found["slow.attention.query.weight"] == (0.05, 0.0)
@@ -100,7 +103,7 @@ def test_adapters_learn_at_the_networks_rate(kind, adapter):
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup", "polynomial"])
 def test_a_schedule_keeps_the_ratio(schedule):
-    layer = longform.LinformerAttention(8, 2, **LAYER)
+    layer = longform.LinformerAttention(8, 2, projection="linear", **LAYER)
     optimizer = torch.optim.AdamW(longform.parameter_groups(layer, lr=0.1), lr=0.1)
     before = [group["lr"] for group in optimizer.param_groups]
     rates = get_scheduler(schedule, optimizer, num_warmup_steps=2, num_training_steps=8)
@@ -112,7 +115,7 @@ def test_a_schedule_keeps_the_ratio(schedule):
 
 
 def test_a_step_of_adam_moves_a_projection_by_its_own_rate():
-    layer = longform.LinformerAttention(8, 2, **LAYER)
+    layer = longform.LinformerAttention(8, 2, projection="linear", **LAYER)
     matrix = layer.groups[0].key_projection
     entry = 1 / 4  # runs of 16 / 4 tokens
     before, weight = matrix().detach().clone(), layer.query.weight.detach().clone()
@@ -124,7 +127,7 @@ def test_a_step_of_adam_moves_a_projection_by_its_own_rate():
 
 
 @pytest.mark.parametrize("made", [
-    lambda: longform.LinformerAttention(8, 2, **LAYER),
+    lambda: longform.LinformerAttention(8, 2, projection="linear", **LAYER),
     lambda: longform.LinformerModel(config("linear", max_position_embeddings=16, projected_length=4)),
 ])  # fmt: skip
 def test_new_projections_begin_as_means_of_runs(made):

@@ -48,7 +48,8 @@ def test_dynamic_quantisation_finds_the_layers():
     "options",
     [
         {"projected_length": 0}, {"hidden_size": 10}, {"attention_window": 5, "projection": "mean"}, {"max_length": 0},
-        {"attention_window": 4}, {"head_dim": 0}, {"num_key_value_heads": 3}, {"projected_length": [1, 2]},
+        {"attention_window": 4, "projection": "linear"}, {"head_dim": 0}, {"num_key_value_heads": 3},
+        {"projected_length": [1, 2]},
     ],
     ids=str,
 )  # fmt: skip

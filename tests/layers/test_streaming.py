@@ -95,8 +95,8 @@ def test_bfloat16(short_parts):
 
 ALONE = (
     {"projection": "linear", "sharing": "headwise"}, {"projection": "linear", "sharing": "key_value"},
-    {"projection": "linear", "sharing": "none", "projected_length": [7, 5, 7]}, {"projection": "random"},
-    {"projection": "mean", "sinks": 1}, {"projection": "mean", "projected_length": [9, 5, 9], "sharing": "none"},
+    {"projection": "linear", "sharing": "none", "projected_length": 7}, {"projection": "random"},
+    {"projection": "mean", "sinks": 1}, {"projection": "mean", "projected_length": 9},
     {"projection": "max", "sinks": 3}, {"projection": "convolution", "sinks": 1},
 )  # fmt: skip
 

@@ -46,8 +46,8 @@ def test_a_score_keeps_one_token_of_its_run(window):
     with torch.no_grad():
         made.groups[0].scores.weight.copy_(normal(generator(2), 6, 12) * 1e4)
     hidden, _ = padded(32)
-    slots = made.slot_memories(hidden, None, Shared())[0][1]
-    keys = made.keys_and_values(hidden, None)[0][0].transpose(0, 1)  # (h, n, d)
+    slots = made.shorten(hidden, None, Shared())
+    keys = made.keys_and_values(hidden, None)[0][0]  # (h, n, d)
     for head in range(3):
         for slot, start in enumerate(range(4, 32, 4), start=2):  # behind a sink and the run that it stands in
             distance = (keys[head, start : start + 4] - slots.key[0, head, slot]).abs().amax(dim=1)

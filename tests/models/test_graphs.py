@@ -28,7 +28,7 @@ def capturing():
     def refuse(*given, **options):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    with pytest.MonkeyPatch.context() as patch, only(attention="sdpa", window="formula", linear="torch"):
+    with pytest.MonkeyPatch.context() as patch, only(attention="sdpa", window="formula"):
         for name in ASKING:
             patch.setattr(torch.Tensor, name, refuse)
         for name in ("tensor", "equal"):
@@ -42,7 +42,7 @@ def recorded(monkeypatch):
     said = []
 
     def record(run, pool):
-        with only(attention="sdpa", window="formula", linear="torch"):
+        with only(attention="sdpa", window="formula"):
             run()  # as a warm-up does
         with capturing():
             result = run()

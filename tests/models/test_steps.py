@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import longform
 from longform import LinformerConfig, LinformerModel
 from longform.functional import dispatch, one_pass
+from longform.functional.execution import Execution
 from longform.functional.window import triton_kernel
 from longform.layers.attention import LinformerAttention
-from longform.layers.block import Block
-from longform.layers.feed_forward import FeedForward
+from longform.layers.block import Block, FeedForward
 from longform.layers.self_attention import Shared
 
 PACKAGE = str(Path(longform.__file__).parent)
@@ -138,7 +138,7 @@ def test_operations_of_a_layer_with_a_window(monkeypatch, projection):
     kernel = Mock(apply=lambda query, *_: torch.empty_like(query))
     monkeypatch.setattr(triton_kernel, "WalkedAttention", kernel)
     monkeypatch.setitem(dispatch.OPERATIONS, "window", (dispatch.Kernel("triton", triton_kernel.attend),))
-    monkeypatch.setattr(one_pass, "is_unseen", lambda: True)
+    monkeypatch.setattr(one_pass, "execution_mode", lambda: Execution.PLAIN)
     sizes = {"max_length": 8192, "projected_length": 256, "attention_window": 64}
     with base_size():
         found = operations(LinformerAttention(768, 12, projection=projection, **sizes))

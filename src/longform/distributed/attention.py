@@ -6,6 +6,8 @@ window needs the hidden states of a block on either side too. Neither grows with
 Axes: B batch, n tokens of the whole texts, m tokens of the part, D hidden, h heads, d head dimension.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -13,12 +15,13 @@ from torch.nn.functional import pad
 from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads
+from longform.functional.attention import slot_attention
 from longform.functional.masks import blank_padding
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
-from longform.layers.memory import join_heads, of_heads
-from longform.layers.self_attention import Shared
+from longform.layers.head_groups import join_heads, of_heads
+from longform.layers.self_attention import NOTHING_SHARED, Shared
 from longform.layers.sequence_projection import SequenceProjection
 
 Group = tuple[list[int], SequenceProjection]  # heads that have one k, and their projection
@@ -32,60 +35,60 @@ class ParallelAttention(LinformerAttention):
 
     sequence: SequenceGroup
 
-    def context(
-        self, hidden_states: Tensor, attention_mask: Tensor | None, shared: Shared, *, output_attentions: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Context of the part's tokens, from its hidden_states (B, m, D): (B, m, h d); see LinformerAttention.
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **options: Any) -> Any:
+        """Attend from the part's hidden_states (B, m, D) to the whole text: (B, m, D); see LinformerAttention.
 
         Texts that every process reads as a whole are attended as LinformerAttention does.
         """
-        part = self.sequence.part
-        if part is None or self.window is None:
-            return super().context(hidden_states, attention_mask, shared, output_attentions=output_attentions)
-        assert not output_attentions  # which the model refuses
-        self.check_distances(shared.distance_bias)
-        hidden, _ = self.checked(hidden_states, None)
-        context = self._windowed_part(hidden, self._groups(shared.projection), part, shared.distance_bias)
-        return context.transpose(1, 2).flatten(2), None
+        part, shared = self.sequence.part, options.get("shared", NOTHING_SHARED)
+        if part is None or (self.window is None and len(self.head_groups) == 1):
+            return super().forward(hidden_states, attention_mask, **options)
+        assert not options.get("output_attentions")  # which the model refuses
+        if shared.distance_bias is not None:
+            self.check_distances(shared.distance_bias)
+        hidden, mask = self.prepare(hidden_states, None)
+        groups: Any = list(zip(self.head_groups, self.groups, strict=True))
+        hidden = self.convolve(hidden, mask)
+        if self.window is None:
+            out = self._slots_part(hidden, groups, part)
+        else:
+            out = self._windowed_part(hidden, groups, part, shared.distance_bias)
+        out = self.output(out.transpose(1, 2).flatten(2))
+        residual = options.get("residual")
+        return out if residual is None else residual + out
 
-    def checked(
-        self,
-        hidden_states: Tensor,
-        mask: Tensor | None,
-        grid: tuple[int, ...] | None = None,
-        *,
-        name: str = "hidden_states",
+    def prepare(
+        self, hidden_states: Tensor, mask: Tensor | None, *, name: str = "hidden_states"
     ) -> tuple[Tensor, Tensor | None]:
         """See SelfAttention; the mask of a part is known here."""
         part = self.sequence.part
-        return super().checked(hidden_states, mask if part is None else part.own_mask, grid, name=name)
+        return super().prepare(hidden_states, mask if part is None else part.own_mask, name=name)
 
-    def convolved(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def convolve(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """The part's hidden states (B, m, D) after a short convolution, which reaches into both neighbours' tokens."""
         part, convolution = self.sequence.part, self.convolution
-        if part is None:
-            return super().convolved(hidden, mask)
-        assert convolution is not None
+        if part is None or convolution is None:
+            return super().convolve(x, mask)
         reach = convolution.reach
         ends = part.before(reach), part.after(reach)
-        around = neighbours(hidden, self.sequence.group, window=reach, before=ends[0], after=ends[1])
-        out = convolution(torch.cat([around.before, hidden, around.after], dim=1))
-        return blank_padding(out[:, ends[0] : ends[0] + hidden.shape[1]], mask)
+        around = neighbours(x, self.sequence.group, window=reach, before=ends[0], after=ends[1])
+        out = convolution(torch.cat([around.before, x, around.after], dim=1))
+        return blank_padding(out[:, ends[0] : ends[0] + x.shape[1]], mask)
 
     def streams(self, length: int) -> bool:
         """Whether a part may be attended some tokens at a time: not with a window, which reads neighbours."""
-        return self.window is None
+        return self.window is None and len(self.head_groups) == 1
 
-    def memories(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> list[tuple[list[int], Memory]]:
-        """Heads of one k and the memory of the whole texts, from hidden (B, m, D) of the part."""
+    def shorten(self, x: Tensor, mask: Tensor | None, shared: Shared) -> Memory:
+        """Slots of the whole texts, from x (B, m, D) of the part."""
         part = self.sequence.part
         if part is None:
-            return super().memories(hidden, mask, shared)
+            return super().shorten(x, mask, shared)
         assert shared.rotation is None
-        groups = self._groups(shared.projection)
-        key, value = self.keys_and_values(hidden, part.own_mask)
-        shares = [self._share_of_heads(key, value, hidden, *group, part) for group in groups]
-        return [(heads, memory) for (heads, _), memory in zip(groups, self._summed(shares), strict=True)]
+        key, value = (each.transpose(1, 2) for each in self.keys_and_values(x, part.own_mask))
+        heads = list(range(self.num_heads))
+        [memory] = self._summed([self._share_of_heads(key, value, x, heads, self.projection(shared), part)])
+        return memory
 
     def _share_of_heads(
         self, key: Tensor, value: Tensor, hidden: Tensor, heads: list[int], projection: SequenceProjection, part: Part
@@ -96,6 +99,17 @@ class ParallelAttention(LinformerAttention):
         """The memories of whole texts: one message for keys and values of all heads."""
         found = iter(summed([x for share in shares for x in share[:2]], self.sequence.group))
         return [share._replace(key=next(found), value=next(found)) for share in shares]
+
+    def _slots_part(self, hidden: Tensor, groups: list[Group], part: Part) -> Tensor:
+        """What hidden (B, m, D) finds in slots of the whole text, whose k differs between heads: (B, h, m, d)."""
+        key, value = (each.transpose(1, 2) for each in self.keys_and_values(hidden, part.own_mask))
+        memories = self._summed([self._share_of_heads(key, value, hidden, *group, part) for group in groups])
+        query, rate = self.queries(hidden), self.dropout if self.training else 0.0
+        found = [
+            slot_attention(of_heads(query, heads, 1), *memory[:2], slot_mask=memory.usable, dropout=rate)[0]
+            for (heads, _), memory in zip(groups, memories, strict=True)
+        ]
+        return join_heads(found, self.head_groups)
 
     def _windowed_part(self, hidden: Tensor, groups: list[Group], part: Part, distance_bias: Tensor | None) -> Tensor:
         """The context (B, h, m, d) of hidden (B, m, D): near tokens exactly, far ones in slots of the whole text.
@@ -108,12 +122,12 @@ class ParallelAttention(LinformerAttention):
         around = neighbours(hidden, self.sequence.group, window=window, before=ends[0], after=ends[1])
         near = torch.cat([around.before, hidden, around.after], dim=1)
         mask = None if part.mask is None else part.mask[:, part.start - ends[0] : part.stop + ends[1]]
-        key, value = self.keys_and_values(near, mask)
+        key, value = (each.transpose(1, 2) for each in self.keys_and_values(near, mask))
         own = slice(ends[0], ends[0] + hidden.shape[1])
         memories = self._summed(
             [self._share_of_heads(key[:, own], value[:, own], hidden, *group, part) for group in groups]
         )
-        query = pad(self.queries(hidden).transpose(1, 2), (0, 0, *ends))
+        query = pad(self.queries(hidden), (0, 0, *ends))
         contexts = []
         for (heads, _), memory in zip(groups, memories, strict=True):
             sides = (of_heads(x, heads, 2).transpose(1, 2) for x in (key, value))

@@ -13,12 +13,12 @@ from torch.nn.functional import pad
 from longform.distributed.parts import Part
 from longform.functional.dense import project_heads
 from longform.functional.slots import Memory, Slots, segment_sum
-from longform.layers.memory import with_sinks
 from longform.layers.sequence_projection import (
     DenseProjection,
     RunProjection,
     SequenceProjection,
     usable_slots,
+    with_sinks,
 )
 
 
@@ -87,4 +87,4 @@ def _with_sinks(memory: Memory, key: Tensor, value: Tensor, part: Part, sinks: i
     total, own = min(sinks, part.length), _own_sinks(part, sinks)
     before = min(part.start, total)
     sides = (pad(x[:, :own], (0, 0, 0, 0, before, total - before - own)) for x in (key, value))
-    return with_sinks(memory, *sides, part.mask, part.length, sinks)
+    return with_sinks(memory, *sides, part.mask, part.length)

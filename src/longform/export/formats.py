@@ -19,10 +19,6 @@ from longform.inference.exported import FILES
 PLAIN = {  # kernels that are torch's operations and no more
     "attention": "sdpa",
     "window": "formula",
-    "linear": "torch",
-    "slot_means": "torch",
-    "norm": "torch",
-    "short_convolution": "formula",
 }
 LARGEST_BATCH = 2**16
 TREES = r"`isinstance\(treespec, LeafSpec\)` is deprecated"  # torch warns of its own code

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from longform.functional.dispatch import Condition, is_eager
+from longform.functional.dispatch import Condition
+from longform.functional.execution import Execution, execution_mode, has_values
 from longform.functional.native.library import best_units, native_library
 
 BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # of x86, then of ARM
 TILE_MULTIPLE = 32  # features: the rows of two tiles, and the pairs of one
 
 
-class once:
+class lazy_property:
     """A property that is found out when first asked for; functools' has a lock, which a compiler cannot trace."""
 
     def __init__(self, find: Callable[[Any], Any]) -> None:
@@ -50,15 +51,15 @@ class Call:
             facts += type(x), x.dtype, x.device.type, x.shape, x.requires_grad
         return tuple(facts)
 
-    @once
+    @lazy_property
     def eager(self) -> bool:
         """Whether operations are just carried out: no graph is traced, and no transform of torch.func is at work."""
-        return is_eager()
+        return has_values()
 
-    @once
+    @lazy_property
     def plain(self) -> bool:
         """Whether all tensors are plain ones on a CPU, of one dtype, and no mode sees what is done with them."""
-        if is_seen():
+        if execution_mode() is not Execution.PLAIN:
             return False
         first = self.tensors[0].dtype
         for x in self.tensors:  # noqa: SIM110
@@ -66,7 +67,7 @@ class Call:
                 return False
         return True
 
-    @once
+    @lazy_property
     def wants_gradient(self) -> bool:
         """Whether autograd will ask for a gradient of any of the tensors."""
         return ask_gradient(self.tensors)
@@ -84,11 +85,6 @@ def ask_gradient(tensors: Iterable[Tensor | None]) -> bool:
 def is_plain(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether ``x``, of any shape, is a torch.Tensor or Parameter itself, on a CPU, of that dtype."""
     return x.dtype == dtype and x.is_cpu and (type(x) is Tensor or type(x) is Parameter)
-
-
-def is_seen() -> bool:
-    """Whether a dispatch mode sees each operation: FlopCounterMode, fake tensors."""
-    return torch._C._len_torch_dispatch_stack() > 0
 
 
 @cache

@@ -1,9 +1,9 @@
 """The choice of a kernel for an operation: a table for each, from the fastest kernel to one that takes every call.
 
-An operation (attention, window, linear, norm, slot_means ...) has one function, one ``Call`` that holds its arguments,
-and a tuple of ``Kernel``. ``find`` gives the first kernel whose needs all hold. Needs that only ask what a call's
-``kind`` says (device, dtype, shapes, gradients) are asked once a kind. Nothing else in Longform decides how something
-is computed.
+An operation (attention, window, document) has one function, one ``Call`` that holds its arguments, and a tuple of
+``Kernel``. ``find`` gives the first kernel whose needs all hold. Needs that only ask what a call's
+``kind`` says (device, dtype, shapes, gradients) are asked once a kind. Products, norms, sums of runs and
+convolutions have no table: their functions say which kernel they take, and when.
 """
 
 from collections.abc import Callable, Generator
@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd import forward_ad
 
 from longform.errors import ConfigurationError
+from longform.functional.execution import Execution, execution_mode
 
 
 class Condition(NamedTuple):
@@ -57,30 +57,6 @@ _forced: dict[str, str] = {}
 _listeners: list[list[Choice]] = []
 
 
-def is_eager() -> bool:
-    """Whether operations are just carried out: no graph is traced, and no transform of torch.func is at work."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return False
-    return torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
-
-
-def is_unseen() -> bool:
-    """Whether operations are just carried out, as of ``is_eager``, and no dispatch mode sees them (FlopCounterMode)."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
-        return False
-    return torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
-
-
-def is_traced() -> bool:
-    """Whether a graph is made of what is carried out."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
-
-
-def is_transformed() -> bool:
-    """Whether a transform of torch.func or forward-mode differentiation is at work; a compiler cannot trace it."""
-    return torch._C._functorch.maybe_current_level() is not None or forward_ad._current_level >= 0
-
-
 def is_watched() -> bool:
     """Whether kernels are forced by ``use``, or somebody listens to what is chosen."""
     return bool(_forced or _listeners)
@@ -117,7 +93,7 @@ def find(name: str, call: Any, kind: tuple[Any, ...]) -> Callable[[Any], Any]:
     ``kind``: facts about its tensors and options on which the choice depends, to be compared with those of other
     calls. Where operations are traced, transformed or seen by a mode each call is asked by itself.
     """
-    if _forced or _listeners or not is_unseen():
+    if _forced or _listeners or execution_mode() is not Execution.PLAIN:
         return choose(name, call).run
     key = name, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), kind
     ways = _ways.get(key)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from longform.errors import InputError
-from longform.functional.dispatch import is_eager
+from longform.functional.execution import has_values
 
 _lengths: ContextVar[range | None] = ContextVar("lengths", default=None)
 
@@ -51,7 +51,7 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
     valid = attention_mask.bool()
     if attention_mask.is_floating_point() and _is_compiled():
         torch._assert_async((valid == attention_mask).all(), "attention_mask holds a number that is neither 0 nor 1")
-    if not is_eager() or unseen_lengths() is not None:  # no values to look at
+    if not has_values() or unseen_lengths() is not None:  # no values to look at
         return valid
     if attention_mask.dtype != torch.bool and not torch.equal(valid.to(attention_mask.dtype), attention_mask):
         odd = attention_mask[valid.to(attention_mask.dtype) != attention_mask].flatten()[0].item()
@@ -67,6 +67,15 @@ def refuse_nested(given: Tensor) -> None:
         )
 
 
+def is_empty(x: Tensor) -> bool:
+    """Whether ``x`` (B, n, ...) has no tokens; a compiler is not asked, that would tie its graph to some lengths.
+
+    Raises InputError for a nested tensor, which has no shape.
+    """
+    refuse_nested(x)
+    return not torch.compiler.is_compiling() and 0 in x.shape[1:-1]
+
+
 def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
     """One mask (B, n), 1 for text, of two conventions: ``key_padding_mask`` (B, n) is True for padding, as torch's
     modules have it, or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given,
@@ -77,7 +86,7 @@ def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None)
         return attention_mask
     if attention_mask is not None:
         raise InputError("give attention_mask (1 for text) or key_padding_mask (True for padding), not both")
-    if key_padding_mask.dtype != torch.bool and is_eager():
+    if key_padding_mask.dtype != torch.bool and has_values():
         hides = float("-inf") if key_padding_mask.is_floating_point() else 1
         odd = key_padding_mask[(key_padding_mask != 0) & (key_padding_mask != hides)]
         if len(odd):
@@ -138,7 +147,7 @@ def check_one_text(position_ids: Tensor, mask: Tensor | None) -> None:
     """Raise InputError where ``position_ids`` (n), (1, n) or (B, n) begin anew within the text of ``mask`` bool (B, n):
     transformers takes that for several texts in one row. In eager mode, which looks at values.
     """
-    if not is_eager():
+    if not has_values():
         return
     places = position_ids.view(-1, position_ids.shape[-1])
     begins = places.diff(dim=1) != 1

@@ -1,4 +1,4 @@
-"""Triton's program of a layer normalisation: rows of a sum, read once.
+"""Triton kernel that normalises rows of a sum, read once.
 
 Imported late, by norm.py: whether ``triton.jit`` compiles or interprets is decided when this file is read.
 """

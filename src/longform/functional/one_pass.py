@@ -1,4 +1,4 @@
-"""Tensors that all layers of one pass make of the same mask, made once.
+"""Tensors that all layers of one forward pass make of the same mask, made once.
 
 A mask's slots, its tiles and the like are small, but on a GPU each takes dozens of operations, and an operation costs
 the same however small it is. Outside of ``one_pass`` everything is made where it is asked for.
@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.functional.dispatch import is_unseen
+from longform.functional.execution import Execution, execution_mode
 
 MOST_KEPT = 64
 _made: ContextVar[dict[Any, Any] | None] = ContextVar("made", default=None)
 
 
 def one_pass() -> AbstractContextManager[None]:
-    """Around the layers of a model: until its end ``once_a_pass`` remembers, in this thread.
+    """Around the layers of a model: until its end ``cached_in_forward`` remembers, in this thread.
 
     Not where operations are traced, transformed or counted.
     """
-    return _remembering() if is_unseen() else nullcontext()
+    return _remembering() if execution_mode() is Execution.PLAIN else nullcontext()
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def kept(make: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(make)
     def either(*given: Any) -> Any:
-        return once(*given) if is_unseen() else make(*given)
+        return once(*given) if execution_mode() is Execution.PLAIN else make(*given)
 
     return either
 
@@ -60,13 +60,13 @@ def constant(values: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, device=device)
 
 
-def once_a_pass(make: Callable[..., Any], *objects: Any, **options: Any) -> Any:
+def cached_in_forward(make: Callable[..., Any], *objects: Any, **options: Any) -> Any:
     """``make(*objects, **options)``, or what that was before in this pass.
 
     ``objects`` are told apart by identity, and are not changed during a pass; ``options``, which can be hashed, by
     value. The result needs no gradient.
     """
-    made = _made.get() if is_unseen() else None
+    made = None if torch.compiler.is_compiling() else _made.get()
     if made is None:
         return make(*objects, **options)
     key = make, *map(id, objects), *options.items()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.functional.dispatch import is_transformed
+from longform.functional.execution import Execution, execution_mode
 
 Gradients = tuple[Tensor | None, ...]
 Backward = Callable[..., Gradients]
@@ -30,7 +30,7 @@ def differentiable_by(formula: Formula) -> Callable[[Backward], Backward]:
         def either(ctx: Any, *slopes: Tensor | None) -> Gradients:
             # Without memory of their own: many gradients at once, by torch.vmap or is_grads_batched.
             batched = not all(slope is None or torch._C._has_storage(slope) for slope in slopes)
-            if torch.is_grad_enabled() or batched or is_transformed():
+            if torch.is_grad_enabled() or batched or execution_mode() is Execution.TRANSFORMED:
                 return _by_formula(formula, ctx, slopes)
             return backward(ctx, *slopes)
 

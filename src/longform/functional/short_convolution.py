@@ -3,27 +3,22 @@
 Axes: B batch, n tokens, D features, c taps.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d, pad
+from torch.nn.functional import pad
 
-from longform.functional import dispatch
-from longform.functional.conditions import EAGER, ON_CPU, Call
-from longform.functional.dispatch import Condition, Kernel
+from longform.functional.execution import Execution, execution_mode
 
 
-@dataclass(eq=False)
-class ConvolutionCall(Call):
-    """``x`` (B, n, D) and ``taps`` (c, D); ``causal``: of each token and those before it."""
+def short_convolution(x: Tensor, taps: Tensor, *, causal: bool = False) -> Tensor:
+    """x (B, n, D) plus its depthwise convolution with taps (c, D) over the tokens around each, zeros beyond it.
 
-    x: Tensor
-    taps: Tensor
-    causal: bool
-
-    def __post_init__(self) -> None:
-        self.tensors = (self.x, self.taps)
+    ``causal``: over each token and those before it.
+    """
+    carried_out = execution_mode() in (Execution.PLAIN, Execution.OBSERVED)
+    if carried_out and x.is_cpu and x.dtype != torch.float64 and x.numel():
+        return add_by_onednn(x, taps, causal=causal)
+    return add_shifted(x, x, taps, axis=1, causal=causal)
 
 
 def reach_of(taps: int, *, causal: bool) -> int:
@@ -43,31 +38,16 @@ def add_shifted(out: Tensor, x: Tensor, taps: Tensor, *, axis: int, causal: bool
     return out
 
 
-def _by_formula(call: ConvolutionCall) -> Tensor:
-    return add_shifted(call.x, call.x, call.taps, axis=1, causal=call.causal)
+def add_by_onednn(x: Tensor, taps: Tensor, *, causal: bool) -> Tensor:
+    """``short_convolution`` by oneDNN: tokens are the rows of an image one wide whose channels are last in memory.
 
-
-def _channels_last(call: ConvolutionCall) -> Tensor:
-    # Tokens are the rows of an image one wide whose channels are last in memory; in float32, since in bfloat16 oneDNN
-    # takes long without units for it. On one AVX2 core 8,192 tokens of 384 features took 20 ms forward and backward,
-    # shifted tensors 99, in bfloat16 52; of 512 tokens 1.3 and 2.1.
-    x, reach = call.x, reach_of(len(call.taps), causal=call.causal)
+    In float32, since in bfloat16 oneDNN takes long without units for it. On one AVX2 core 8,192 tokens of 384 features
+    took 20 ms forward and backward, shifted tensors 99, in bfloat16 52; of 512 tokens 1.3 and 2.1.
+    """
+    reach = len(taps) - 1 if causal else len(taps) // 2
     image = x.float().unsqueeze(2).permute(0, 3, 1, 2)  # (B, D, n, 1)
-    taps = call.taps.float().mT[:, None, :, None]
-    with torch.autocast("cpu", enabled=False):
-        out = conv2d(image, taps, padding=(reach, 0), groups=x.shape[2])[:, :, : x.shape[1]]
-    return x + out.permute(0, 2, 3, 1).squeeze(2).to(x.dtype)
-
-
-NOT_DOUBLE = Condition("no float64 tensors", lambda call: call.x.dtype != torch.float64)
-SOME_TOKENS = Condition("at least one token", lambda call: call.x.numel() > 0)
-SHORT_CONVOLUTION = dispatch.operation(
-    "short_convolution",
-    Kernel("channels_last", _channels_last, (ON_CPU, NOT_DOUBLE, SOME_TOKENS, EAGER)),
-    Kernel("formula", _by_formula),
-)
-
-
-def short_convolution(x: Tensor, taps: Tensor, *, causal: bool = False) -> Tensor:
-    """x (B, n, D) plus its depthwise convolution with taps (c, D) over the tokens around each, zeros beyond it."""
-    return dispatch.run(SHORT_CONVOLUTION, ConvolutionCall(x, taps, causal))
+    # torch.convolution is under conv2d, which autocast would round.
+    out = torch.convolution(
+        image, taps.float().mT[:, None, :, None], None, (1, 1), (reach, 0), (1, 1), False, (0, 0), x.shape[2]
+    )
+    return x + out[:, :, : x.shape[1]].permute(0, 2, 3, 1).squeeze(2).to(x.dtype)

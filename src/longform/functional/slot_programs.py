@@ -1,4 +1,4 @@
-"""Triton's program of slots: sums or means of runs of tokens, which are read once.
+"""Triton kernel that pools slots: sums or means of runs of tokens, which are read once.
 
 Imported late, by slots.py: whether ``triton.jit`` compiles or interprets is decided when this file is read.
 """

@@ -13,20 +13,18 @@ Axes: B batch, n tokens, N the longest n, k slots, S <= k slots of a text, c tok
 heads, d head dimension, g = 1 or h.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from longform.functional import dispatch
-from longform.functional.conditions import BFLOAT16, EAGER, LIBRARY, NO_GRADIENT, PLAIN, Call, ask_gradient, once
-from longform.functional.dispatch import Condition, Kernel
+from longform.functional.execution import Execution, execution_mode, has_values
 from longform.functional.masks import document_lengths, unseen_lengths, without_first
 from longform.functional.native.jobs import MeanJob, contiguous_rows, pointer, strided
-from longform.functional.native.library import run
-from longform.functional.one_pass import constant, once_a_pass
-from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, OPTIONS, UNSEEN, WANTED_ON_CUDA, attempt
+from longform.functional.native.library import native_library, run
+from longform.functional.one_pass import cached_in_forward, constant
+from longform.functional.triton_support import DTYPES, OPTIONS, attempt, has_triton
 
 SHORT_RUN, FEATURE_MULTIPLE = 8, 64
 TRITON_TOKENS, TRITON_FEATURES = 16, 128  # that are read at a time
@@ -86,7 +84,7 @@ def make_slots(
     ``slots`` k. ``sinks``: leading positions that are not counted.
     """
     where: Any = {"batch": batch, "length": length, "device": device}
-    return once_a_pass(_make_slots, mask, **where, sizes=sizes, slots=slots, sinks=sinks)
+    return cached_in_forward(_make_slots, mask, **where, sizes=sizes, slots=slots, sinks=sinks)
 
 
 def _make_slots(
@@ -114,8 +112,10 @@ def _size_for(length: int, *, sizes: tuple[int, ...], slots: int) -> int:
 
 
 def _uniform_size(size: Tensor, *, length: int, sizes: tuple[int, ...], slots: int) -> int | None:
-    """The size that all rows share, unless there is padding beyond ``slots`` of that size; None in compiled graphs."""
-    if torch.compiler.is_compiling():
+    """The size that all rows share, unless there is padding beyond ``slots`` of that size; None in compiled graphs and
+    under transforms, which have no values to look at.
+    """
+    if not has_values():
         return None
     if (lengths := unseen_lengths()) is not None:
         first, last = (_size_for(end, sizes=sizes, slots=slots) for end in (lengths[0], lengths[-1]))
@@ -155,7 +155,7 @@ def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, sin
             return without_first(x, sinks)
         if sinks or x.shape[1] % uniform:
             return _sums_of_runs(x, uniform, sinks)
-        return _totals(runs_of(x, uniform, 0.0))
+        return _totals(x.unflatten(1, (-1, uniform)))
     x = without_first(x, sinks)
     if uniform is not None:
         return _totals(runs_of(x, uniform, 0.0))
@@ -184,38 +184,38 @@ def _totals(runs: Tensor) -> Tensor:
     return total.to(runs.dtype)
 
 
-@dataclass(eq=False)
-class MeanCall(Call):
-    """``tensors`` (B, n, F) of the same tokens, padding blanked; ``limit``: the most slots there can be; the first
-    ``sinks`` tokens are left out. ``weights`` (B, n, m h), for sums in place of means: of m tensors, each of h heads.
+def mean_pool(*tensors: Tensor, slots: Slots, limit: int, sinks: int = 0) -> list[Tensor]:
+    """Mean of each slot's valid tokens, of each of ``tensors`` (B, n, F), padding blanked: (B, S, F) each; an empty
+    slot gives zeros.
+
+    ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
     """
-
-    tensors: tuple[Tensor, ...]
-    slots: Slots
-    limit: int
-    sinks: int
-    weights: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        wanted = self.weights is not None and self.weights.requires_grad
-        self.options = self.slots.uniform is None, self.weights is None, wanted
-
-    @once
-    def wants_gradient(self) -> bool:
-        """Whether autograd will ask for a gradient of any of the tensors, or of the weights."""
-        return ask_gradient((*self.tensors, self.weights))
-
-
-def _means_by_torch(call: MeanCall) -> list[Tensor]:
-    slots, means = call.slots, []
-    if call.weights is not None:
-        shares = call.weights.chunk(len(call.tensors), dim=2)
-        return [_weighted_sum(x, w, slots, limit=call.limit) for x, w in zip(call.tensors, shares, strict=True)]
-    count = slots.count.clamp(min=1.0)[..., None]
-    for x in call.tensors:
-        total = segment_sum(x, slots.size, slots.uniform, limit=call.limit, sinks=call.sinks)
+    x = tensors[0]
+    if slots.uniform is not None and not torch.is_grad_enabled():
+        if x.is_cuda and suits_triton(*tensors):
+            found = [pool_by_triton(x, slots, sinks=sinks) for x in tensors]
+            if all(x is not NotImplemented for x in found):
+                return found
+        elif x.dtype == torch.bfloat16 and suits_library(*tensors):
+            return [mean_by_library(x, slots, sinks=sinks) for x in tensors]
+    count, means = slots.count.clamp(min=1.0)[..., None], []
+    for x in tensors:
+        total = segment_sum(x, slots.size, slots.uniform, limit=limit, sinks=sinks)
         means.append(total / count.to(total.dtype))
     return means
+
+
+def weighted_pool(*tensors: Tensor, weights: Tensor, slots: Slots, limit: int) -> list[Tensor]:
+    """Sum over each slot of m ``tensors`` (B, n, F) of h heads, padding blanked, times ``weights`` (B, n, m h): (B, S,
+    F) each.
+    """
+    pairs = list(zip(tensors, weights.chunk(len(tensors), dim=2), strict=True))
+    one_size = slots.uniform is not None
+    if weights.is_cuda and one_size and not torch.is_grad_enabled() and suits_triton(*tensors, weights):
+        found = [pool_by_triton(x, slots, own) for x, own in pairs]
+        if all(x is not NotImplemented for x in found):
+            return found
+    return [_weighted_sum(x, own, slots, limit=limit) for x, own in pairs]
 
 
 def _weighted_sum(x: Tensor, weights: Tensor, slots: Slots, *, limit: int) -> Tensor:
@@ -228,89 +228,68 @@ def _weighted_sum(x: Tensor, weights: Tensor, slots: Slots, *, limit: int) -> Te
     return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
 
 
-def _by_triton(call: MeanCall) -> Any:
-    x = call.tensors[0]
-    return attempt(("slots", x.dtype, x.shape[2]), lambda: [_pooled(call, place) for place in range(len(call.tensors))])
+def suits_triton(*tensors: Tensor) -> bool:
+    """Whether ``pool_by_triton`` takes such tensors (B, n, F) here: some tokens, features side by side, half precision
+    or float32.
+    """
+    fit = all(x.numel() > 0 and x.stride(2) == 1 and x.dtype in DTYPES for x in tensors)
+    return fit and execution_mode() is Execution.PLAIN and has_triton()
 
 
-def _pooled(call: MeanCall, place: int) -> Tensor:
-    """Means, or weighted sums, of the tensor at ``place``: (B, S, F)."""
+def pool_by_triton(x: Tensor, slots: Slots, weights: Tensor | None = None, *, sinks: int = 0) -> Any:
+    """Means of x (B, n, F) over slots of one size, or its sums times ``weights`` (B, n, h), without gradients: (B, S,
+    F); NotImplemented where Triton cannot compile it.
+    """
     from longform.functional import slot_programs as programs
 
-    x, size, weights, strides, heads = call.tensors[place], call.slots.uniform, None, (0, 0), 1
-    assert size is not None
-    if call.weights is not None:
-        weights = call.weights.chunk(len(call.tensors), dim=2)[place]
-        strides, heads = weights.stride()[:2], weights.shape[2]
-    count = call.slots.count.contiguous() if weights is None else None
     batch, length, features = x.shape
+    size, count, strides, heads = slots.uniform, slots.count.contiguous(), (0, 0), 1
+    assert size is not None
+    if weights is not None:
+        count, strides, heads = None, weights.stride()[:2], weights.shape[2]
     runs = -(-length // size)
     out = x.new_empty(batch, runs, features)
     tokens = min(TRITON_TOKENS, 1 << (size - 1).bit_length())
-    given: Any = x, weights, count, out, *x.stride()[:2], *strides, length, runs, size, call.sinks
+    given: Any = x, weights, count, out, *x.stride()[:2], *strides, length, runs, size, sinks
     sizes: Any = {"FEATURES": features, "HEAD": features // heads, "TOKENS": tokens, "BLOCK": TRITON_FEATURES}
-    with torch.cuda.device_of(x):
-        programs.pool[(batch * runs, -(-features // TRITON_FEATURES))](*given, **sizes, **OPTIONS)
-    return out
+
+    def pooled() -> Tensor:
+        with torch.cuda.device_of(x):
+            programs.pool[(batch * runs, -(-features // TRITON_FEATURES))](*given, **sizes, **OPTIONS)
+        return out
+
+    return attempt(("slots", x.dtype, features), pooled)
 
 
-def _compiled_means(call: MeanCall) -> list[Tensor]:
-    # Of csrc/rows.c. torch sums few bfloat16 values slowly, or copies them as float32 first: 2,048 tokens of 768
-    # features, 8 a run, took it 0.53 ms on two cores, and the kernel 0.14.
-    size, count, means = call.slots.uniform, call.slots.count.float().contiguous(), []
+def suits_library(*tensors: Tensor) -> bool:
+    """Whether ``mean_by_library`` takes such tensors (B, n, F) here: plain, not empty, bfloat16 on a CPU, F a multiple
+    of 64.
+    """
+    for x in tensors:
+        plain = (type(x) is Tensor or type(x) is Parameter) and x.is_cpu and x.dtype == torch.bfloat16
+        if not plain or x.numel() == 0 or x.shape[2] % FEATURE_MULTIPLE:
+            return False
+    return execution_mode() is Execution.PLAIN and native_library() is not None
+
+
+def mean_by_library(x: Tensor, slots: Slots, *, sinks: int = 0) -> Tensor:
+    """Means of x (B, n, F) over slots of one size by csrc/rows.c, without gradients: (B, S, F).
+
+    torch sums few bfloat16 values slowly, or copies them as float32 first: 2,048 tokens of 768 features, 8 a run, took
+    it 0.53 ms on two cores, and the kernel 0.14.
+    """
+    size, count, x = slots.uniform, slots.count.float().contiguous(), contiguous_rows(x)
     assert size is not None
-    for given in call.tensors:
-        x = contiguous_rows(given)
-        batch, length, features = x.shape
-        runs = -(-length // size)
-        out = x.new_empty(batch, runs, features)
-        job = MeanJob(
-            out=pointer(out, torch.bfloat16, batch, runs, features), count=pointer(count, torch.float32, batch, runs),
-            count_batch=runs, batch=batch, rows=length, features=features, size=size, sinks=call.sinks,
-        )  # fmt: skip
-        job.x, job.x_batch, job.x_row = strided(x, torch.bfloat16, *x.shape)
-        run(job)
-        means.append(out)
-    return means
-
-
-ONE_SIZE = Condition("slots of one size, known without asking the device", lambda call: call.slots.uniform is not None)
-FITS = Condition(
-    f"tokens, and a multiple of {FEATURE_MULTIPLE} features",
-    lambda call: all(x.numel() > 0 and x.shape[2] % FEATURE_MULTIPLE == 0 for x in call.tensors),
-)
-UNWEIGHTED = Condition("means, not weighted sums", lambda call: call.weights is None)
-ROWS = Condition(
-    "some tokens, features side by side, in float32, bfloat16 or float16",
-    lambda call: all(x.numel() > 0 and x.stride(2) == 1 and x.dtype in DTYPES for x in _read(call)),
-    of_values=True,
-)
-SLOT_MEANS = dispatch.operation(
-    "slot_means",
-    Kernel("compiled", _compiled_means, (BFLOAT16, EAGER, PLAIN, NO_GRADIENT, ONE_SIZE, UNWEIGHTED, FITS, LIBRARY)),
-    Kernel("triton", _by_triton, (WANTED_ON_CUDA, NO_GRADIENT, UNSEEN, ONE_SIZE, ROWS, DEVICE, HAS_TRITON)),
-    Kernel("torch", _means_by_torch),
-)
-
-
-def _read(call: MeanCall) -> tuple[Tensor, ...]:
-    return call.tensors if call.weights is None else (*call.tensors, call.weights)
-
-
-def mean_pool(*tensors: Tensor, slots: Slots, limit: int, sinks: int = 0) -> list[Tensor]:
-    """Mean of each slot's valid tokens, of each of ``tensors`` (B, n, F), padding blanked: (B, S, F) each; an empty
-    slot gives zeros.
-
-    ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
-    """
-    return dispatch.run(SLOT_MEANS, MeanCall(tensors, slots, limit, sinks))
-
-
-def weighted_pool(*tensors: Tensor, weights: Tensor, slots: Slots, limit: int) -> list[Tensor]:
-    """Sum over each slot of m ``tensors`` (B, n, F) of h heads, padding blanked, times ``weights`` (B, n, m h): (B, S,
-    F) each.
-    """
-    return dispatch.run(SLOT_MEANS, MeanCall(tensors, slots, limit, 0, weights))
+    batch, length, features = x.shape
+    runs = -(-length // size)
+    out = x.new_empty(batch, runs, features)
+    job = MeanJob(
+        out=pointer(out, torch.bfloat16, batch, runs, features), count=pointer(count, torch.float32, batch, runs),
+        count_batch=runs, batch=batch, rows=length, features=features, size=size, sinks=sinks,
+    )  # fmt: skip
+    job.x, job.x_batch, job.x_row = strided(x, torch.bfloat16, *x.shape)
+    run(job)
+    return out
 
 
 def max_pool(x: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from longform.functional.conditions import ON_CUDA, Call, is_seen
+from longform.functional.conditions import ON_CUDA, Call
 from longform.functional.dispatch import Condition
+from longform.functional.execution import Execution, execution_mode
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": True}  # of all programs; Triton 3.9 warns where nothing is said
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -18,7 +19,8 @@ _refused: set[Any] = set()
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether Triton is installed."""
     return find_spec("triton") is not None
 
 
@@ -29,9 +31,11 @@ def _can_run(call: Call) -> bool:
 
 
 WANTED_ON_CUDA = ON_CUDA._replace(for_speed=True)  # elsewhere an interpreter runs it, where it is forced
-UNSEEN = Condition("no graph, transform or dispatch mode", lambda call: call.eager and not is_seen(), of_values=True)
+UNSEEN = Condition(
+    "no graph, transform or dispatch mode", lambda call: execution_mode() is Execution.PLAIN, of_values=True
+)
 DEVICE = Condition("tensors on a CUDA device, or Triton's interpreter and no bfloat16", _can_run)
-HAS_TRITON = Condition("Triton", lambda call: _has_triton())
+HAS_TRITON = Condition("Triton", lambda call: has_triton())
 
 
 def attempt(kind: Any, run: Callable[[], Any]) -> Any:

@@ -48,8 +48,10 @@ def pool_hidden(hidden: Tensor, weights: Tensor, size: int) -> Tensor:
     """
     spare = -hidden.shape[1] % size
     if spare:
-        hidden, weights = (torch.nn.functional.pad(x, (0, 0, 0, spare)) for x in (hidden, weights))
-    runs, shares = (x.reshape(-1, size, x.shape[2]) for x in (hidden, weights.to(hidden.dtype)))
+        hidden = torch.nn.functional.pad(hidden, (0, 0, 0, spare))
+        weights = torch.nn.functional.pad(weights, (0, 0, 0, spare))
+    runs = hidden.reshape(-1, size, hidden.shape[2])
+    shares = weights.to(hidden.dtype).reshape(-1, size, weights.shape[2])
     return torch.bmm(shares.transpose(1, 2), runs).transpose(0, 1)
 
 

@@ -3,17 +3,77 @@
 Axes: B batch, n tokens, c tokens at a time, D hidden.
 """
 
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from longform.functional.linear import trained_feed_forward
 from longform.layers.attention import LinformerAttention
-from longform.layers.feed_forward import FeedForward
-from longform.layers.norm import InferenceNorm
+from longform.layers.linear import TrainedLinear, are_affine, is_hooked, set_training
+from longform.layers.norm import normalised
+from longform.layers.packed_linear import FUSED, PackedLinear
 from longform.layers.self_attention import Shared
-from longform.layers.streaming import added, assembled, attention_in_parts, in_chunks
+from longform.layers.streaming import assembled, attention_in_parts, in_chunks
+
+
+class FeedForward(nn.Module):
+    """output(activation(intermediate(x))): (B, n, ``hidden_size``) -> the same, ``intermediate_size`` wide inside.
+
+    ``gated`` (GeGLU, SwiGLU): output(activation(gate(x)) * intermediate(x)). ``bias``: of all its layers.
+    ``chunk_size``: tokens of each document at a time, 0 for all (Hugging Face's ``chunk_size_feed_forward``).
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        activation: Callable[[Tensor], Tensor],
+        chunk_size: int = 0,
+        *,
+        gated: bool = False,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden_size, intermediate_size, bias=bias) if gated else None
+        self.intermediate = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.activation = activation
+        self.output = nn.Linear(intermediate_size, hidden_size, bias=bias)
+        self.chunk_size = chunk_size
+
+    def train(self, mode: bool = True) -> Self:
+        """Like nn.Module.train; it also swaps the kernels of linear layers."""
+        set_training(self, mode)
+        return super().train(mode)
+
+    def forward(self, hidden: Tensor, *, residual: Tensor | None = None) -> Tensor:
+        """hidden (B, n, D) -> (B, n, D), plus ``residual`` (B, n, D), if there is one, where ``output`` is packed."""
+        if type(self.output) is TrainedLinear and self._is_plain():
+            first, second = self.intermediate, self.output
+            return trained_feed_forward(hidden, first.weight, first.bias, second.weight, second.bias)
+        if 0 < self.chunk_size < hidden.shape[1] and not torch.compiler.is_compiling():
+            parts = [self.output(self._inside(part)) for part in hidden.split(self.chunk_size, dim=1)]
+            out = torch.cat(parts, dim=1)
+            return out if residual is None else residual + out
+        inside = self._inside(hidden)
+        return self.output(inside) if residual is None else self.output(inside, residual=residual)
+
+    def _is_plain(self) -> bool:
+        """Whether it is exact GELU between two layers that nobody replaced or watches."""
+        exact = type(self.activation) is nn.GELU and self.activation.approximate == "none"
+        if self.gate is not None or self.chunk_size or not exact or is_hooked(self.activation):
+            return False
+        return are_affine(self.intermediate, self.output)
+
+    def _inside(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) -> (B, n, ``intermediate_size``)."""
+        if self.gate is not None:
+            return self.activation(self.gate(hidden)) * self.intermediate(hidden)
+        fuses = type(self.intermediate) in FUSED and type(self.activation) is nn.GELU
+        if fuses and not (is_hooked(self.intermediate) or is_hooked(self.activation)):
+            return self.intermediate(hidden, activation=self.activation)
+        return self.activation(self.intermediate(hidden))
 
 
 class Block(nn.Module):
@@ -44,46 +104,46 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """hidden_states (B, n, D), bool mask (B, n) or None -> (B, n, D), and attention weights or None."""
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
-        attended = self.attention(source, attention_mask, shared=shared, output_attentions=output_attentions)
-        context, weights = attended if output_attentions else (attended, None)
-        return self._after_attention(self.dropout(context), hidden_states), weights
+        found = self.attention(source, attention_mask, shared=shared, output_attentions=output_attentions)
+        out, weights = found if output_attentions else (found, None)
+        return self.after_attention(self.dropout(out), hidden_states), weights
 
-    def in_parts(self, hidden: Tensor, mask: Tensor | None, shared: Shared, *, in_place: bool) -> Tensor:
-        """forward of hidden (B, n, D) where no gradient is wanted (streaming.can_run_in_parts): some tokens at a time.
-
-        ``in_place``: nobody needs ``hidden`` afterwards; the output of a long text is then in its memory.
-        """
-        source = self.attention_norm(hidden) if self.pre_norm else hidden
-        finish: Any = partial(in_chunks, self._after_attention)
-        parts = attention_in_parts(self.attention, source, mask, shared, hidden)
-        if parts is None and isinstance(self.attention, LinformerAttention):
-            context, _ = self.attention.context(source, mask, shared)
-            return finish(*added(self.attention.output, context, hidden))
-        if parts is None:
-            return finish(self.attention(source, mask, shared=shared), hidden)
-        return assembled(((where, finish(x)) for where, x in parts), hidden.shape[:2], hidden if in_place else None)
-
-    def _after_attention(self, attended: Tensor, residual: Tensor | None) -> Tensor:
+    def after_attention(self, attended: Tensor, residual: Tensor | None) -> Tensor:
         """Norms and feed-forward of attention and its ``residual``, both (B, c, D), or of their sum: (B, c, D).
 
         ``attended`` may be overwritten where no gradient is wanted.
         """
         if self.pre_norm:
             hidden = attended if residual is None else residual + attended
-            out, rest = self._fed_forward(self.feed_forward_norm(hidden), hidden)
-            return out if rest is None else rest + out
-        in_place = not torch.is_grad_enabled()
-        if type(self.attention_norm) is InferenceNorm:
-            hidden = self.attention_norm(attended, residual, in_place=in_place)
+            inside = self.feed_forward_norm(hidden)
         else:
-            hidden = self.attention_norm(attended if residual is None else residual + attended)
-        out, rest = self._fed_forward(hidden, hidden)
-        if type(self.feed_forward_norm) is InferenceNorm:
-            return self.feed_forward_norm(out, rest, in_place=in_place)
-        return self.feed_forward_norm(out if rest is None else rest + out)
+            inside = hidden = normalised(self.attention_norm, attended, residual)
+        rest: Tensor | None = hidden
+        if self.adds_residual and not self.training:
+            out, rest = self.feed_forward(inside, residual=hidden), None
+        else:
+            out = self.dropout(self.feed_forward(inside))
+        if self.pre_norm:
+            return out if rest is None else rest + out
+        return normalised(self.feed_forward_norm, out, rest)
 
-    def _fed_forward(self, hidden: Tensor, residual: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Feed-forward of ``hidden``, and the ``residual``, None where that is added already."""
-        if not self.training and type(self.feed_forward) is FeedForward:
-            return self.feed_forward.plus(hidden, residual)
-        return self.dropout(self.feed_forward(hidden)), residual
+    @property
+    def adds_residual(self) -> bool:
+        """Whether the feed-forward part adds a residual in the pass of its last product, as a packed one does."""
+        feed_forward = self.feed_forward
+        return type(feed_forward) is FeedForward and type(feed_forward.output) is PackedLinear
+
+    def in_parts(self, hidden: Tensor, mask: Tensor | None, shared: Shared, *, in_place: bool) -> Tensor:
+        """``forward`` of hidden (B, n, D) where no gradient is wanted (streaming.can_run_in_parts): some tokens at a
+        time.
+
+        ``in_place``: nobody needs ``hidden`` afterwards; the output of a long text is then in its memory.
+        """
+        source = self.attention_norm(hidden) if self.pre_norm else hidden
+        parts = attention_in_parts(self.attention, source, mask, shared, hidden)
+        if parts is not None:
+            finished = ((where, in_chunks(self.after_attention, x)) for where, x in parts)
+            return assembled(finished, hidden.shape[:2], hidden if in_place else None)
+        if isinstance(self.attention, LinformerAttention) and type(self.attention.output) is PackedLinear:
+            return in_chunks(self.after_attention, self.attention(source, mask, shared=shared, residual=hidden))
+        return in_chunks(self.after_attention, self.attention(source, mask, shared=shared), hidden)

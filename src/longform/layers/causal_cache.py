@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from longform.errors import InputError
-from longform.functional.masks import TextFirst, blank_padding, checked_mask, text_first
-from longform.layers.memory import memory_of_heads
+from longform.functional.masks import TextFirst, blank_padding, checked_mask, is_empty, text_first
+from longform.functional.slots import Memory
+from longform.functional.window import windowed_attention
 from longform.layers.sequence_projection import RunProjection
 
 Attention = Any  # a causal LinformerAttention, whose module calls this one
@@ -132,13 +133,45 @@ def _reorder(part: LayerCache | CausalCache, rows: Tensor) -> None:
             setattr(part, name, x.index_select(0, rows.to(x.device)))
 
 
-def remember(attention: Attention, given: Tensor, hidden: Tensor, mask: Tensor | None, shared: Shared) -> None:
-    """Fill the cache in ``shared`` with a text: ``given`` (B, n, D), and ``hidden`` after the short convolution."""
+def attend_cached(
+    attention: Attention, hidden_states: Tensor, mask: Tensor | None, *, shared: Shared, output_attentions: bool
+) -> tuple[Tensor, Tensor | None]:
+    """LinformerAttention's steps for hidden_states (B, n, D) that go on from the cache in ``shared``, or fill it:
+    (B, n, h d), and weights or None. Raises InputError for weights of tokens that go on.
+    """
+    if is_empty(hidden_states):
+        attention.check_shape(hidden_states, "hidden_states")
+        return attention.attend_nothing(hidden_states)
+    if shared.cache.begun:
+        return _attend_next(attention, hidden_states, mask, shared, output_attentions=output_attentions), None
+    x, mask = attention.prepare(hidden_states, mask)
+    x = attention.convolve(x, mask)
+    key, value = attention.keys_and_values(x, mask, shared)
+    memory = attention.shorten_heads(key, value, mask, x)
+    _remember(attention, hidden_states, x, (key, value), memory, mask, shared)
+    options = attention.near_and_far(mask, x) | {"dropout": attention.dropout if attention.training else 0.0}
+    out, weights = windowed_attention(
+        attention.queries(x, shared.rotation),
+        key,
+        value,
+        lambda: memory,
+        output_attentions=output_attentions,
+        **options,
+    )
+    return out.transpose(1, 2).flatten(2), weights
+
+
+def _remember(
+    attention: Attention, given: Tensor, hidden: Tensor, heads: tuple[Tensor, Tensor], memory: Memory,
+    mask: Tensor | None, shared: Shared,
+) -> None:  # fmt: skip
+    """Fill the cache in ``shared`` with a text: ``given`` (B, n, D), ``hidden`` after the short convolution, keys and
+    values (B, h, n, d) of that, and its slots.
+    """
     cache: LayerCache = shared.cache
-    projection, run, window = _sizes(attention, shared)
+    _, run, window = _sizes(attention, shared)
     length, device = hidden.shape[1], hidden.device
-    key, value = attention.keys_and_values(hidden, mask, shared.rotation)
-    memory = memory_of_heads(key, value, mask, projection, attention.sinks, hidden)
+    key, value = (x.transpose(1, 2) for x in heads)
     assert memory.slots is not None
     cache.length, cache.longest = cache.after, length
     slots = attention.sinks + -(-(attention.max_length or length + ROOM * run) // run)
@@ -157,7 +190,7 @@ def remember(attention: Attention, given: Tensor, hidden: Tensor, mask: Tensor |
     cache.begun = True
 
 
-def attend_next(
+def _attend_next(
     attention: Attention, given: Tensor, mask: Tensor | None, shared: Shared, *, output_attentions: bool
 ) -> Tensor:
     """The input of the output projection, (B, n, h d), of n more tokens ``given`` (B, n, D), one after the other."""
@@ -189,8 +222,8 @@ def _attend_one(attention: Attention, given: Tensor, text: Tensor, shared: Share
         read = torch.cat([cache.taps, given], dim=1)
         hidden = blank_padding(attention.convolution(read)[:, -1:], text)
         cache.taps = torch.where(advances[:, None, None], read[:, 1:], cache.taps)
-    query = attention.queries(hidden, shared.rotation)
-    key, value = attention.keys_and_values(hidden, None, shared.rotation)
+    query = attention.queries(hidden, shared.rotation).transpose(1, 2)
+    key, value = (x.transpose(1, 2) for x in attention.keys_and_values(hidden, None, shared))
     place, inside = at % (2 * window), at % run
     cache.key, cache.value = _put(cache.key, place, key), _put(cache.value, place, value)
     cache.holds = _put(cache.holds, place, text)
@@ -226,11 +259,12 @@ def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjectio
     ring = own % cache.key.shape[1]
     key, value, holds = (_at(x, ring) for x in (cache.key, cache.value, cache.holds))
     counts = counts & holds
-    memory = projection.from_heads(
+    memory = projection.runs_of_heads(
         blank_padding(key.flatten(2), counts).view_as(key),
         blank_padding(value.flatten(2), counts).view_as(value),
         counts,
         blank_padding(cache.hidden, counts),
+        sinks=0,
     )
     assert memory.slots is not None
     if cache.longest // run + sinks >= cache.count.shape[1]:

@@ -49,7 +49,8 @@ def effective_attention(
     Raises InputError for max (no linear map) and convolution (one map a channel), for selected slots, whose weights
     are sums over their tokens, and for what the layer refuses.
     """
-    hidden, mask = layer.checked(hidden_states, attention_mask)
+    hidden, mask = layer.prepare(hidden_states, attention_mask)
+    hidden = layer.convolve(hidden, mask)
     _, weights = layer(hidden_states, mask, shared=shared, output_attentions=True)
     return EffectiveAttention(weights, implied_map(layer, weights, hidden, mask, shared_projection=shared.projection))
 
@@ -64,7 +65,7 @@ def implied_map(
 ) -> Tensor:
     """The map (B, h, n, n) behind the ``weights`` that ``layer`` returned for ``mask`` (B, n) or None.
 
-    ``hidden`` (B, n, D): the layer's input as its ``checked`` gives it.
+    ``hidden`` (B, n, D): the layer's input prepared and convolved.
     """
     if isinstance(layer, LocalAttention):
         return near_map(weights, window=layer.reach)

@@ -17,10 +17,9 @@ from longform.functional.one_pass import one_pass
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
-from longform.layers.block import Block
+from longform.layers.block import Block, FeedForward
 from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import PositionEmbedding
-from longform.layers.feed_forward import FeedForward
 from longform.layers.geometry import Projection, check_choice
 from longform.layers.norm import make_norm
 from longform.layers.positions import RelativeAttentionBias, RotaryPositions
@@ -86,7 +85,8 @@ class Stack(nn.Module):
         afterwards; ``cache``: earlier tokens, of causal layers; ``shared``: more of what all layers are given.
         """
         given, states, attentions = self._shared(hidden, positions, shared), [], []
-        in_parts = not output_attentions and shared.get("readers") is None and can_run_in_parts(self, hidden)
+        call = _recomputed if self.recompute and self.training else nn.Module.__call__
+        in_parts = not output_attentions and shared.get("query_mask") is None and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
                 if output_hidden_states:  # otherwise one layer's states at a time are alive
@@ -97,7 +97,7 @@ class Stack(nn.Module):
                 if in_parts and isinstance(layer, Block):
                     hidden = layer.in_parts(hidden, mask, own, in_place=overwrite and not output_hidden_states)
                 else:
-                    hidden, weights = self._called(layer)(hidden, mask, own, output_attentions)
+                    hidden, weights = call(layer, hidden, mask, own, output_attentions)
                     attentions.append(weights)
                 overwrite = True
         if self.final_norm is not None:
@@ -107,10 +107,6 @@ class Stack(nn.Module):
             (*states, hidden) if output_hidden_states else None,
             tuple(attentions) if output_attentions else None,
         )
-
-    def _called(self, layer: Any) -> Any:
-        """A layer as it is called: with its activations computed again in the backward pass where that is asked for."""
-        return partial(checkpoint, layer, use_reentrant=False) if self.recompute and self.training else layer
 
     def _shared(self, hidden: Tensor, positions: Tensor | None, more: dict[str, Any]) -> dict[str, Shared]:
         """Tensors that the layers of each type are given for hidden (B, n, D)."""
@@ -122,6 +118,11 @@ class Stack(nn.Module):
             "full_attention": Shared(self.shared_projection, turned.get("full_attention"), distances, **more),
             "sliding_attention": Shared(None, turned.get("sliding_attention"), distances, **more),
         }
+
+
+def _recomputed(layer: nn.Module, *given: Any) -> Any:
+    """``layer`` of what is given, its activations computed again in the backward pass."""
+    return checkpoint(layer, *given, use_reentrant=False)
 
 
 def _activation(given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -172,18 +173,26 @@ class LinformerEncoder(Stack):
     """A Transformer encoder over vectors (B, n, D) -> (B, n, D), in time and memory O(n): an image's patches, a signal,
     genes, or the embeddings of tokens.
 
-    ``hidden_size`` D, ``num_layers`` L, ``num_heads`` h; ``intermediate_size``: of feed-forward parts, None for 4 D;
-    ``activation``: "gelu", "relu", "silu" or a function, ``gated`` (GeGLU, SwiGLU); ``pre_norm``: norms before
-    attention and feed-forward, or after the sums; ``final_norm``: None for one where norms come before; ``norm``:
-    "layer_norm" or "rms_norm". ``dropout``: of both branches; ``attention_dropout``: of attention weights, None for
-    ``dropout``.
-    ``positions``: None, "learned" (needs ``max_length``), "sine" or "rotary"; a grid counts along its rows.
-    ``gradient_checkpointing``: layers are computed again for their gradients.
-    ``max_length`` N, or None for any length; without ``projected_length`` or ``tokens_per_slot`` a slot has 4 tokens.
-    The default ``projection``, weighted means of runs after a convolution over 5 tokens, learned more than a learned E
-    ("linear") where both were measured: docs/concepts/projections.md. ``causal`` alone has a window of 64 tokens.
-    ``attention``: all else that LinformerAttention takes (attention_window, causal, tile, num_prefix_tokens, head_dim,
-    num_key_value_heads, bias, ...). ``Projection(..., sharing="layerwise")`` is one E for all layers.
+    A layer is x + attention(norm(x)), then x + feed_forward(norm(x)), with the attention of LinformerAttention, whose
+    docstring has the formula. By default a slot stands for a run of 4 tokens: their mean weighted by content, after a
+    convolution over 5 tokens. That learned more than a learned E ("linear") where both were measured, see
+    docs/concepts/projections.md; the paper's layer is ``projection="linear", projected_length=k``.
+
+    Arguments:
+
+    * ``hidden_size`` D, ``num_layers`` L, ``num_heads`` h; ``max_length`` N, or None for any length.
+    * ``projected_length``, ``tokens_per_slot``, ``projection``, ``short_convolution``, ``attention_window``, ``causal``
+      (which has a window of 64 tokens where none is given) and all of ``attention`` (tile, num_prefix_tokens, head_dim,
+      num_key_value_heads, selected_slots, bias, ...): of LinformerAttention. ``Projection("linear",
+      sharing="layerwise")`` is one E for all layers.
+    * ``intermediate_size``: of the feed-forward part, None for 4 D. ``activation``: "gelu", "relu", "silu" or a
+      function; ``gated``: GeGLU, SwiGLU.
+    * ``pre_norm``: norms before attention and feed-forward, or after the sums; ``final_norm``: after the last layer,
+      None for one with ``pre_norm``; ``norm``: "layer_norm" or "rms_norm", with ``norm_epsilon``.
+    * ``dropout``: of both branches; ``attention_dropout``: of attention weights, None for ``dropout``.
+    * ``positions``: None, "learned" (needs ``max_length``), "sine" or "rotary"; a grid counts along its rows.
+    * ``gradient_checkpointing``: layers are computed again for their gradients.
+    * ``device``, ``dtype``: of the parameters.
 
     Raises ConfigurationError for options that do not go together.
     """
@@ -198,7 +207,7 @@ class LinformerEncoder(Stack):
         projected_length: int | str | None = None,
         tokens_per_slot: int | None = None,
         projection: str | Projection = "weighted_mean",
-        short_convolution: int = 5,
+        short_convolution: int | None = None,
         attention_window: int | tuple[int, ...] | None = None,
         causal: bool = False,
         intermediate_size: int | None = None,

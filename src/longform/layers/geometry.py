@@ -3,16 +3,15 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from longform.choices import POOLED, PROJECTION_INITS, PROJECTIONS, SHARINGS
+from longform.choices import POOLED, PROJECTION_INITS, PROJECTION_KINDS, PROJECTIONS, SHARINGS
 from longform.errors import ConfigurationError
 from longform.functional.positions.distances import saturated_distance
 from longform.functional.slots import base_slot_size
 
 ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # those whose angles do not depend on the length of a text
-UNSHARED = ("weighted_mean", "mean", "max")  # no weights, or scores of each head
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,23 @@ class Projection:
     memory_budget: float | None = None
     rescale: bool = True
     bias: bool = False
+
+    @classmethod
+    def of(cls, given: "str | Projection", *, sinks: int = 0) -> "Projection":
+        """The projection that is ``given``, by its name or with options; ``sinks``: leading tokens seen exactly."""
+        made = cls(given) if isinstance(given, str) else given
+        return replace(made, sink_tokens=sinks) if sinks else made
+
+
+TAPS = 5  # of the short convolution where nothing is said
+
+
+def default_taps(kind: str) -> int:
+    """Taps of the short convolution in front of a projection of ``kind``: none before E and F of a whole text, as the
+    paper has it. Raises ConfigurationError for another kind.
+    """
+    check_choice("projection", kind, PROJECTIONS)
+    return TAPS if PROJECTION_KINDS[kind].covers_runs else 0
 
 
 ENDLESS = 2**32  # slots where texts have no longest length
@@ -132,7 +148,7 @@ def check_attention(
     check_choice("init", options.init, PROJECTION_INITS)
     head_size(hidden_size, num_heads, head_dim)
     _check_slots(head_slots, num_heads, max_length, sharing)
-    if projection in UNSHARED and sharing in ("key_value", "layerwise"):
+    if not PROJECTION_KINDS[projection].has_matrices and sharing in ("key_value", "layerwise"):
         raise ConfigurationError(
             f"projection={projection!r} has no E and F to share, so sharing={sharing!r} means nothing; "
             "leave it at 'headwise' ('none' where k differs between heads)"

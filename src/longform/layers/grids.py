@@ -10,15 +10,22 @@ Axes: B batch, n tokens, m places in that order, b blocks, D hidden.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from longform.errors import ConfigurationError, InputError
+from longform.functional.attention import slot_attention
+from longform.functional.masks import is_empty
 from longform.functional.one_pass import kept
+from longform.functional.window import windowed_attention
 from longform.functional.window.formula import block_count
+from longform.layers.self_attention import Shared
+
+Attention = Any  # a LinformerAttention, whose module calls this one
 
 
 class Arrangement(NamedTuple):
@@ -139,3 +146,53 @@ def _neighbours(blocks: list[int], front: int, rows: int) -> Tensor:
         seen = padded[tuple(slice(start, start + extent) for start, extent in zip(offset, blocks, strict=True))]
         table[front : front + numbers.numel(), column] = seen.flatten()
     return table
+
+
+def attend_grid(
+    attention: Attention,
+    hidden_states: Tensor,
+    mask: Tensor | None,
+    *,
+    grid: Grid,
+    extents: tuple[int, ...] | None,
+    shared: Shared,
+    output_attentions: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """LinformerAttention's steps for a grid, hidden_states (B, H, W, D) or (B, n, D): (B, H, W, h d) or (B, n, h d),
+    and weights or None.
+
+    ``mask``: of the input's shape without D; ``extents``: what the caller says of the tokens along each axis. Raises
+    ConfigurationError for positions along a text.
+    """
+    if shared.rotation is not None or shared.distance_bias is not None:
+        raise ConfigurationError(
+            "a layer with tile= takes grids only, without rotary or relative positions, which count along a text"
+        )
+    shape = hidden_states.shape
+    sizes = shared.grid or grid.extents(shape, extents)
+    mask = mask.flatten(1) if mask is not None and mask.shape == shape[:-1] else mask
+    hidden_states = hidden_states.flatten(1, -2)
+    if is_empty(hidden_states):
+        attention.check_shape(hidden_states, "hidden_states")
+        return attention.attend_nothing(hidden_states)
+    x, mask = attention.prepare(hidden_states, mask)
+    if attention.convolution is not None:
+        x = attention.convolution(x, mask, sizes)
+    order = arrangement(grid, sizes, x.device)
+    x, mask = order.arranged(x, mask)
+    query = attention.queries(x)
+    options: Any = {"dropout": attention.dropout if attention.training else 0.0}
+    if attention.window is None:
+        memory = attention.shorten(x, mask, shared)
+        out, weights = slot_attention(
+            query, memory.key, memory.value, slot_mask=memory.usable, output_attentions=output_attentions, **options
+        )
+    else:
+        key, value = attention.keys_and_values(x, mask)
+        options |= attention.near_and_far(mask, x) | {"neighbours": order.neighbours}
+        form_memory = partial(attention.shorten_heads, key, value, mask, x, shared)
+        out, weights = windowed_attention(
+            query, key, value, form_memory, output_attentions=output_attentions, **options
+        )
+    weights = None if weights is None else weights[:, :, order.back]
+    return out.transpose(1, 2).flatten(2)[:, order.back].unflatten(1, shape[1:-1]), weights

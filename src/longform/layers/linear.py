@@ -4,7 +4,7 @@ replaced forwards, which forbid to compute a layer in another way than by callin
 Axes: D inputs, F outputs.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,20 @@ from torch.nn import functional
 from torch.nn.modules import module as all_modules
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from longform.functional.dispatch import is_unseen
-from longform.functional.linear import trained_linear, trains_compiled
+from longform.functional.execution import Execution, execution_mode
+from longform.functional.linear import linear, trained_linear, trains_compiled
 from longform.layers.packed_linear import PackedLinear
+
+
+class Weights(NamedTuple):
+    """Weight (F, D) and bias (F) or None of a linear layer that is no module: a part of one, or of one parameter."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (..., D) -> (..., F)."""
+        return linear(x, self.weight, self.bias)
 
 
 class TrainedLinear(nn.Linear):
@@ -63,13 +74,15 @@ def is_seen_inside(module: nn.Module) -> bool:
     return False
 
 
-def are_affine(*layers: nn.Module) -> bool:
+def are_affine(*layers: nn.Module | Weights) -> bool:
     """Whether each of ``layers`` is x Wᵀ + b of its own ``weight`` and ``bias`` and no more: no adapter, no hook, not
     int8.
 
     Parametrised weights are its own, and so are packed ones. Hooks on all modules are taken for onlookers.
     """
     for layer in layers:
+        if isinstance(layer, Weights):
+            continue
         kind, own = type(layer), layer.__dict__
         if (
             kind not in (nn.Linear, TrainedLinear, PackedLinear)
@@ -103,7 +116,8 @@ def joined(first: Any, second: Any) -> tuple[Tensor, Tensor | None] | None:
 
     And where a gradient is wanted, which would reach the first alone, or operations are traced or watched.
     """
-    if torch.is_grad_enabled() or not is_unseen() or type(first) is not nn.Linear or type(second) is not nn.Linear:
+    plain = type(first) is nn.Linear and type(second) is nn.Linear
+    if not plain or torch.is_grad_enabled() or execution_mode() is not Execution.PLAIN:
         return None
     weight, bias = _behind(first.weight, second.weight), _behind(first.bias, second.bias)
     return None if weight is None or (bias is None and first.bias is not None) else (weight, bias)

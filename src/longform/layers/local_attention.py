@@ -55,10 +55,9 @@ class LocalAttention(SelfAttention):
         output_attentions: bool = False,
     ) -> Any:
         """Attend, as LinformerAttention does; a ``shared`` projection is left alone, nothing is shortened here."""
-        hidden, mask = self.checked(hidden_states, attention_mask)
-        reading = hidden if shared.readers is None else self.checked(hidden_states, shared.readers)[0]
-        query = self.queries(reading, shared.rotation)
-        key, value = self.keys_and_values(hidden, mask, shared.rotation)
+        x, mask = self.prepare(hidden_states, attention_mask)
+        query = self.queries_of(hidden_states, x, mask, shared)
+        query, key, value = (each.transpose(1, 2) for each in (query, *self.keys_and_values(x, mask, shared)))
         rate, weights = self.dropout if self.training else 0.0, None
         if output_attentions:
             weights = local_weights(query, key, reach=self.reach, mask=mask)

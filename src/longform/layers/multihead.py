@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.dispatch import is_eager
+from longform.functional.execution import has_values
 from longform.functional.masks import mask_of_text, refuse_nested
 from longform.layers.attention import LinformerAttention
+from longform.layers.cross_attention import attend_context
 from longform.layers.geometry import Projection
+from longform.layers.linear import Weights
 from longform.layers.self_attention import NOTHING_SHARED, Shared
-from longform.layers.sequence_projection import Weights
 
 OF_TORCH = ("in_proj_", "q_proj_", "k_proj_", "v_proj_", "out_proj.")  # parameters of nn.MultiheadAttention
 
@@ -68,13 +69,15 @@ class LinformerMultiheadAttention(LinformerAttention):
         projected_length: int | str | None = None,
         tokens_per_slot: int | None = None,
         projection: str | Projection = "weighted_mean",
+        short_convolution: int = 0,
         **attention: Any,
     ) -> None:
         if add_bias_kv or add_zero_attn:
             raise ConfigurationError("add_bias_kv and add_zero_attn add keys that are no tokens: leave them at False")
         super().__init__(
             embed_dim, num_heads, dropout=dropout, bias=bias, context_size=kdim, max_length=max_length,
-            projected_length=projected_length, tokens_per_slot=tokens_per_slot, projection=projection, **attention,
+            projected_length=projected_length, tokens_per_slot=tokens_per_slot, projection=projection,
+            short_convolution=short_convolution, **attention,
         )  # fmt: skip
         self.embed_dim, self.batch_first = embed_dim, batch_first
         self.kdim, self.vdim = self.context_size, vdim or embed_dim
@@ -140,13 +143,6 @@ class LinformerMultiheadAttention(LinformerAttention):
         """The output projection."""
         return self.out_proj
 
-    def _is_affine(self) -> bool:
-        return True
-
-    def memory_is_affine(self) -> bool:
-        """They always are."""
-        return True
-
     def forward(  # ty: ignore[incompatible-method-override]  torch's call
         self,
         query: Tensor,
@@ -178,17 +174,21 @@ class LinformerMultiheadAttention(LinformerAttention):
         mask = mask_of_text(None, key_padding_mask)
         if not self.of_one_text:
             own = None if one_memory and self.kdim == self.vdim else value
-            context, weights = self.across(query, key, mask, own, output_attentions=need_weights)
+            out, weights = attend_context(
+                self, query, context=key, context_mask=mask, value=own, output_attentions=need_weights
+            )
+            out = self.output(out)
         elif query.shape == key.shape == value.shape:
             shared = NOTHING_SHARED if one_input else Shared(query=query, value=value)
-            context, weights = self.context(key, mask, shared, output_attentions=need_weights)
+            found = super().forward(key, mask, shared=shared, output_attentions=need_weights)
+            out, weights = found if need_weights else (found, None)
         else:
             raise InputError(
                 f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}: "
                 "a module with attention_window, causal or short_convolution is for the tokens of one text; for others "
                 "make it without them"
             )
-        out = self.output(context).transpose(0, batch_axis)
+        out = out.transpose(0, batch_axis)
         weights = _averaged(weights) if average_attn_weights else weights
         return _of_one_text(out, weights) if one_text else (out, weights)
 
@@ -201,7 +201,7 @@ class LinformerMultiheadAttention(LinformerAttention):
                 "attn_mask hides single keys from single queries, and a slot stands for several keys: make the module "
                 "with causal=True and attention_window= for a causal mask, and use key_padding_mask for padding"
             )
-        if mask is None or not is_eager():
+        if mask is None or not has_values():
             return
         later = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
         hides = True if mask.dtype == torch.bool else float("-inf")

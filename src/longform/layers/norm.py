@@ -3,6 +3,7 @@
 Axes: F features.
 """
 
+import torch
 from torch import Tensor, nn
 
 from longform.functional.norm import layer_norm
@@ -17,6 +18,13 @@ class InferenceNorm(nn.LayerNorm):
         ``in_place``: nobody needs the input afterwards, its memory may be used.
         """
         return layer_norm(input, self.weight, self.bias, epsilon=self.eps, in_place=in_place, residual=residual)
+
+
+def normalised(norm: nn.Module, x: Tensor, residual: Tensor | None) -> Tensor:
+    """``norm`` of x (..., F), plus ``residual`` if there is one; x may be overwritten where no gradient is wanted."""
+    if type(norm) is InferenceNorm:
+        return norm(x, residual, in_place=not torch.is_grad_enabled())
+    return norm(x if residual is None else residual + x)
 
 
 def make_norm(kind: str, size: int, *, epsilon: float, bias: bool = True) -> nn.Module:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.linear import can_pack, linear_with_gelu, pack, packed_linear
+from longform.functional.linear import amx, can_pack, linear_with_gelu, onednn, pack
 
 OTHERWISE = "load the model again, move or cast it, then pack"
 
@@ -38,6 +38,7 @@ class PackedLinear(nn.Module):
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.dtype, self.weight_bytes = layer.weight.dtype, layer.weight.nbytes
         self._packed = _Packed(pack(layer.weight, kernel=kernel))  # no buffer: opaque tensors cannot be moved or cast
+        self._multiply = amx.infer if amx.is_tiled(self._packed.weight) else onednn.infer
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone(), persistent=False)
 
     def forward(self, x: Tensor, *, activation: nn.GELU | None = None, residual: Tensor | None = None) -> Tensor:
@@ -50,7 +51,7 @@ class PackedLinear(nn.Module):
         if not x.numel():
             return x.new_empty(*x.shape[:-1], self.out_features)
         gelu = activation is not None and activation.approximate == "none"
-        out = packed_linear(x, weight, self.bias, gelu=gelu, residual=residual)
+        out = self._multiply(x, weight, self.bias, gelu=gelu, residual=residual)
         return out if activation is None or gelu else activation(out)
 
     @property
@@ -88,6 +89,11 @@ class InferenceLinear(nn.Linear):
 
 
 FUSED = (PackedLinear, InferenceLinear)
+
+
+def add_to(residual: Tensor, layer: nn.Module, x: Tensor) -> Tensor:
+    """``residual`` (..., F) plus layer(x), x (..., D): in the pass of a packed layer's product."""
+    return layer(x, residual=residual) if type(layer) is PackedLinear else residual + layer(x)
 
 
 def pack_linear(layer: nn.Linear, *, kernel: str | None = None) -> nn.Module:

@@ -23,16 +23,16 @@ class Shared(NamedTuple):
 
     ``projection``: E = F of all layers, for sharing "layerwise". ``rotation``: queries and keys are turned by it, keys
     before they are shortened, see RotaryPositions. ``distance_bias`` (h, 2 r + 1): added to the logits by the distance
-    from query to key, see RelativeAttentionBias. ``readers`` bool (B, n): the text and tokens that read it without
-    being read, in texts that every query sees as a whole. ``grid``: tokens along each axis of a grid. ``cache``: what a
-    causal layer knows of earlier tokens, a LayerCache. ``query`` (B, n, D) and ``value`` (B, n, .): what queries and
-    values are made of, where that is not what keys are.
+    from query to key, see RelativeAttentionBias. ``query_mask`` bool (B, n): tokens that attend: the text, and tokens
+    that nobody attends to, in texts that every query sees as a whole. ``grid``: tokens along each axis of a grid.
+    ``cache``: what a causal layer knows of earlier tokens, a LayerCache. ``query`` (B, n, D) and ``value`` (B, n, .):
+    what queries and values are made of, where that is not what keys are.
     """
 
     projection: SequenceProjection | None = None
     rotation: Rotation | None = None
     distance_bias: Tensor | None = None
-    readers: Tensor | None = None
+    query_mask: Tensor | None = None
     grid: tuple[int, ...] | None = None
     cache: Any = None
     query: Tensor | None = None
@@ -62,7 +62,7 @@ class SelfAttention(nn.Module, ABC):
         self.head_dim = head_size(hidden_size, num_heads, head_dim)
         self.context_size = context_size or hidden_size
         self.make_features(bias=bias)
-        self.convolution: ShortConvolution | None = None  # what the input meets first
+        self.convolution: ShortConvolution | None = None
 
     def make_features(self, *, bias: bool) -> None:
         """Make the four projections of features."""
@@ -72,38 +72,41 @@ class SelfAttention(nn.Module, ABC):
         self.output = nn.Linear(width, self.hidden_size, bias=bias)
 
     def train(self, mode: bool = True) -> Self:
-        """Training or inference, as of nn.Module."""
+        """Like nn.Module.train; it also swaps the kernels of linear layers."""
         set_training(self, mode)
         return super().train(mode)
 
-    def checked(
-        self,
-        hidden_states: Tensor,
-        mask: Tensor | None,
-        grid: tuple[int, ...] | None = None,
-        *,
-        name: str = "hidden_states",
+    def prepare(
+        self, hidden_states: Tensor, mask: Tensor | None, *, name: str = "hidden_states"
     ) -> tuple[Tensor, Tensor | None]:
-        """Hidden states (B, n, D) as keys and values are formed of, and a bool mask: padding is blanked, numbers are
-        rounded once where products under autocast would, and a short convolution is added.
+        """Hidden states (B, n, D) with zeros on padding, and a bool mask (B, n) or None.
 
-        ``grid``: see Shared; ``name``: of the input in messages, "context" where it is that.
-        Raises InputError on another rank or width, on a longer input and on a mask of another shape.
+        Where products under autocast would round them, they are rounded once. ``name``: of the input in messages,
+        "context" where it is that. Raises InputError on another rank or width, on a longer input and on a mask of
+        another shape.
         """
-        self.check_shape(hidden_states, name)
-        batch, length, _ = hidden_states.shape
+        width = self.context_size if name == "context" else self.hidden_size
+        if hidden_states.is_nested or hidden_states.dim() != 3 or hidden_states.shape[2] != width:
+            self.check_shape(hidden_states, name)
+        hidden, device = hidden_states, hidden_states.device.type
+        batch, length, _ = hidden.shape
         if self.max_length is not None and length > self.max_length:
             raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
-        hidden, device = hidden_states, hidden_states.device.type
         if mask is not None:
             if mask.dtype != torch.bool or mask.shape != (batch, length):
                 mask = checked_mask(mask, batch=batch, length=length)
             hidden = blank_padding(hidden, mask)
-        if hidden.dtype == torch.float32 and torch.is_autocast_enabled(device) and self._is_affine():
+        if (
+            hidden.dtype == torch.float32
+            and torch.is_autocast_enabled(device)
+            and are_affine(self.query, self.key, self.value)
+        ):
             hidden = hidden.to(torch.get_autocast_dtype(device))
-        if self.convolution is not None:
-            hidden = self.convolved(hidden, mask) if grid is None else self.convolution(hidden, mask, grid)
         return hidden, mask
+
+    def convolve(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """x (B, n, D), zeros on padding, after the short convolution, if there is one: (B, n, D)."""
+        return x if self.convolution is None else self.convolution(x, mask)
 
     def check_shape(self, given: Tensor, name: str) -> None:
         """Raise InputError unless ``given`` is (B, n, width), by the width of hidden states or of a context."""
@@ -117,43 +120,43 @@ class SelfAttention(nn.Module, ABC):
                 f"{name} has shape {tuple(given.shape)}, expected (batch, tokens, {what}) = (B, n, {width}){more}"
             )
 
-    def convolved(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Hidden states (B, n, D), padding blanked, after the short convolution: (B, n, D)."""
-        assert self.convolution is not None
-        return self.convolution(hidden, mask)
+    def queries_of(self, hidden_states: Tensor, x: Tensor, mask: Tensor | None, shared: Shared) -> Tensor:
+        """Queries of every token, (B, h, n, d): of x (B, n, D), as keys are, but where ``shared`` says otherwise."""
+        if shared.query_mask is not None:
+            x = self.convolve(*self.prepare(hidden_states, shared.query_mask))
+        elif shared.query is not None:
+            x = self.convolve(*self.prepare(shared.query, mask))
+        return self.queries(x, shared.rotation)
 
-    def _is_affine(self) -> bool:
-        """Whether hidden states meet products alone: the layers are their weights, and no adapter beside them."""
-        return are_affine(self.query, self.key, self.value)
+    def queries(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
+        """x (B, n, D) -> (B, h, n, d), turned by ``rotation``."""
+        query = self.query(x).unflatten(2, (self.num_heads, -1))
+        return (query if rotation is None else rotated(query, rotation)).transpose(1, 2)
 
-    def memory_is_affine(self) -> bool:
-        """Whether keys and values are products with weights alone."""
-        return are_affine(self.key, self.value)
-
-    def queries(self, hidden: Tensor, rotation: Rotation | None = None) -> Tensor:
-        """hidden (B, n, D) -> (B, n, h, d), turned by ``rotation``."""
-        query = self.query(hidden).unflatten(2, (self.num_heads, -1))
-        return query if rotation is None else rotated(query, rotation)
-
-    def keys_and_values(
-        self, hidden: Tensor, mask: Tensor | None, rotation: Rotation | None = None, value: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Keys and values of every token, (B, n, h, d) each, keys turned by ``rotation``, padding blanked.
-
-        ``value`` (B, n, .): what values are made of, None for ``hidden``.
+    def keys_and_values(self, x: Tensor, mask: Tensor | None, shared: Shared = NOTHING_SHARED) -> tuple[Tensor, Tensor]:
+        """Keys and values of every token of x (B, n, D), (B, h, n, d) each, zeros on padding; keys are turned by the
+        rotation in ``shared``, and values made of its ``value``, if they are there.
         """
-        if hidden.is_cuda and value is None:
-            keys, values = both(hidden, self.key, self.value)
+        if shared.value is not None:
+            keys, values = self.key(x), self.value(self.value_source(shared.value, mask))
+        elif x.is_cuda:
+            keys, values = both(x, self.key, self.value)
         else:
-            keys, values = self.key(hidden), self.value(hidden if value is None else value)
-        return self._by_head(keys, mask, rotation), self._by_head(values, mask)
+            keys, values = self.key(x), self.value(x)
+        return self._by_head(keys, mask, shared.rotation), self._by_head(values, mask)
+
+    def value_source(self, value: Tensor, mask: Tensor | None) -> Tensor:
+        """What values are made of, (B, n, .), zeros on padding, and convolved where it is as wide as keys' source."""
+        if value.shape[2] != self.context_size:
+            return blank_padding(value, mask)
+        return self.convolve(*self.prepare(value, mask, name="context"))
 
     def _by_head(self, x: Tensor, mask: Tensor | None, rotation: Rotation | None = None) -> Tensor:
-        """x (B, n, g d), each of g heads for its heads of queries: (B, n, h, d)."""
+        """x (B, n, g d), each of g heads for its heads of queries: (B, h, n, d)."""
         if mask is not None:
             x = blank_padding(x, mask)
         x = x.unflatten(2, (self.num_key_value_heads, -1))
         if rotation is not None:
             x = rotated(x, rotation)
         times = self.num_heads // self.num_key_value_heads
-        return x if times == 1 else x.repeat_interleave(times, dim=2)
+        return (x if times == 1 else x.repeat_interleave(times, dim=2)).transpose(1, 2)

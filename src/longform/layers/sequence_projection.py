@@ -5,7 +5,7 @@ g = 1 (heads share) or h.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,8 @@ from longform.functional.dense import (
     select_rows,
     shorten_formed,
 )
-from longform.functional.linear import linear
 from longform.functional.masks import blank_padding, without_first
-from longform.functional.one_pass import once_a_pass
+from longform.functional.one_pass import cached_in_forward
 from longform.functional.slots import (
     Memory,
     Slots,
@@ -33,6 +32,7 @@ from longform.functional.slots import (
     max_pool,
     mean_pool,
     rest_mask,
+    with_sink_slots,
 )
 from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
 from longform.layers.geometry import Projection
@@ -41,39 +41,49 @@ from longform.layers.linear import both, joined
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
 
 
-class Weights(NamedTuple):
-    """A part of the key or value layer, for some heads: ``weight`` (h d, D), ``bias`` of shape (h d) or None."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """x (..., D) -> (..., h d)."""
-        return linear(x, self.weight, self.bias)
-
-
 Side = Any  # the key or value layer, or Weights: has weight and bias, and takes hidden states
+
+
+class ProjectionShape(NamedTuple):
+    """Sizes of a layer for its projection: ``hidden_size`` D of what keys and values are made of, ``heads`` of
+    ``head_dim`` d, ``slots`` k, ``max_length`` N; ``fixed_runs``: a slot stands for ceil(N / k) tokens, whatever the
+    length of a text.
+    """
+
+    hidden_size: int
+    heads: int
+    head_dim: int
+    max_length: int
+    slots: int
+    fixed_runs: bool = False
 
 
 class SequenceProjection(nn.Module, ABC):
     """Shortens keys and values from n tokens to at most k slots."""
 
     learning_rate_multiplier: float = 1.0  # see longform.parameter_groups
+    kinds: ClassVar[tuple[str, ...]] = ()  # names in longform.choices.PROJECTION_KINDS
+    pools_hidden: ClassVar[bool] = False  # slots from hidden states at the cost of a mean
+    multiplies_by_head: ClassVar[bool] = False  # slots from hidden states take each head's part of W_K and W_V
     single_tokens: int = 0  # of the longest text whose slots are its tokens themselves
-    puts_sinks_first: bool = False  # ``from_hidden`` gives the sinks too, which W meets in one product with the slots
+
+    @classmethod
+    @abstractmethod
+    def of(cls, options: Projection, shape: ProjectionShape) -> Self:
+        """The module that ``options`` ask for."""
 
     @abstractmethod
-    def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
-    ) -> Memory:
-        """Keys and values of ``heads`` heads from hidden states (B, n, D), padding blanked; mask bool (B, n).
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
+        """Slots of ``heads`` heads, (B, h, S, d), from hidden states (B, n, D), padding blanked; mask bool (B, n).
 
-        ``sinks``: leading tokens of each text to leave out; dense matrices have them in their own rows.
+        ``key``, ``value``: the layers that make keys and values of hidden states.
         """
 
     @abstractmethod
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
-        """Slots from full keys and values (B, n, h, d) of ``hidden`` states (B, n, D), padding blanked in all."""
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Memory:
+        """Slots from keys and values of every token (B, n, h, d), and the ``hidden`` states (B, n, D) of these, padding
+        blanked in all.
+        """
 
     @abstractmethod
     def reset_parameters(self) -> None:
@@ -147,6 +157,24 @@ class _Kernel(Learned):
 class DenseProjection(SequenceProjection):
     """Learned E and F (paper §4), or fixed random ones N(0, 1/k) that are saved with the model (theorem 1's R)."""
 
+    kinds = ("linear", "random")
+
+    @classmethod
+    def of(cls, options: Projection, shape: ProjectionShape) -> Self:
+        """See SequenceProjection."""
+        return cls(
+            heads=shape.heads,
+            max_length=shape.max_length,
+            slots=shape.slots,
+            sharing=options.sharing,
+            initialisation=options.init,
+            random=options.kind == "random",
+            frozen=options.frozen,
+            sinks=options.sink_tokens,
+            rescale=options.rescale,
+            bias=options.bias,
+        )
+
     def __init__(
         self,
         *,
@@ -188,9 +216,7 @@ class DenseProjection(SequenceProjection):
             if bias is not None:
                 nn.init.zeros_(bias)
 
-    def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
-    ) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
         """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
         rows, usable = self.rows(mask, hidden.shape[1])
         groups, slots, length = rows[0].matrix.shape
@@ -220,7 +246,7 @@ class DenseProjection(SequenceProjection):
         short = short if len(rows) == 1 else dense_project(hidden, rows[1])
         return keys, project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Memory:
         """E' K and F' V."""
         rows, usable = self.rows(mask, key.shape[1])
         return self._with_biases(project_heads(key, rows[0]), project_heads(value, rows[-1]), usable)
@@ -236,7 +262,7 @@ class DenseProjection(SequenceProjection):
         rows = []
         for matrix in self.matrices():
             if self.of_all_layers and not torch.is_grad_enabled():
-                rows.append(once_a_pass(select_rows, matrix, mask, length=length, rescale=self.rescale))
+                rows.append(cached_in_forward(select_rows, matrix, mask, length=length, rescale=self.rescale))
             else:
                 rows.append(select_rows(matrix, mask, length=length, rescale=self.rescale))
         first, last = rows[0].occupied, rows[-1].occupied
@@ -244,15 +270,21 @@ class DenseProjection(SequenceProjection):
 
 
 class RunProjection(SequenceProjection):
-    """Slots that stand for runs of tokens each, of one of ``sizes``: what means, maxima and convolutions share.
+    """Slots that stand for runs of tokens each, of one of ``sizes``: the base of means, maxima and convolutions.
 
-    The sizes are the divisors of C, or C alone where it is ``fixed``.
+    The sizes are the divisors of C, or C only where it is ``fixed``. ``sinks``: leading tokens of each text that have
+    slots of their own, in front of the others.
     """
 
-    def __init__(self, *, slots: int, max_length: int, fixed: bool) -> None:
+    @classmethod
+    def of(cls, options: Projection, shape: ProjectionShape) -> Self:
+        """See SequenceProjection."""
+        return cls(slots=shape.slots, max_length=shape.max_length, fixed=shape.fixed_runs, sinks=options.sink_tokens)
+
+    def __init__(self, *, slots: int, max_length: int, fixed: bool, sinks: int = 0) -> None:
         super().__init__()
         base = base_slot_size(max_length=max_length, slots=slots)
-        self.slots, self.sizes = slots, (base,) if fixed else divisors(base)
+        self.slots, self.sizes, self.sinks = slots, (base,) if fixed else divisors(base), sinks
         self.single_tokens = slots if self.sizes[0] == 1 else 0
 
     @abstractmethod
@@ -264,15 +296,20 @@ class RunProjection(SequenceProjection):
         ``hidden`` (B, n, D): what they are made of.
         """
 
-    def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
-    ) -> Memory:
-        """W first: neither a maximum nor a convolution a channel commutes with it."""
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
+        """W first: neither a maximum nor a convolution of each channel commutes with it."""
         full = (blank_padding(side(hidden), mask).unflatten(2, (heads, -1)) for side in (key, value))
-        return self.from_heads(*full, mask, hidden, sinks=sinks)
+        return self.from_heads(*full, mask, hidden)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
-        """Keys and values of every token, each run to a slot."""
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Memory:
+        """Keys and values of every token, each run to a slot, behind those of the sinks."""
+        memory, sinks = self.runs_of_heads(key, value, mask, hidden, sinks=self.sinks), self.sinks
+        if not sinks:
+            return memory
+        return with_sinks(memory, first_tokens(key, sinks), first_tokens(value, sinks), mask, key.shape[1])
+
+    def runs_of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int) -> Memory:
+        """``from_heads`` without the slots of the first ``sinks`` tokens."""
         rest, slots = self.slots_of(mask, sinks, batch=key.shape[0], length=key.shape[1], device=key.device)
         keys, values = self.pool(key, value, slots, rest, sinks, hidden)
         return Memory(keys.transpose(1, 2), values.transpose(1, 2), usable_slots(slots, rest), slots)
@@ -282,30 +319,48 @@ class RunProjection(SequenceProjection):
     ) -> tuple[Tensor | None, Slots]:
         """The mask (B, n) of ``batch`` texts of ``length`` tokens without its sinks, and the slots of what is left."""
         where: Any = {"batch": batch, "length": length, "device": device}
-        rest = once_a_pass(rest_mask, mask, sinks=sinks, **where) if sinks else mask
+        rest = cached_in_forward(rest_mask, mask, sinks=sinks, **where) if sinks else mask
         return rest, make_slots(rest, sizes=self.sizes, slots=self.slots, **where)
+
+
+def with_sinks(memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int) -> Memory:
+    """``memory`` of texts of ``length`` tokens, and in front of it keys and values (B, s, h, d) of the sinks."""
+    keys = torch.cat([key.transpose(1, 2), memory.key], dim=2)
+    values = torch.cat([value.transpose(1, 2), memory.value], dim=2)
+    return counted(memory._replace(key=keys, value=values), mask, length, key.shape[1])
+
+
+def counted(memory: Memory, mask: Tensor | None, length: int, sinks: int) -> Memory:
+    """A memory whose keys and values (B, h, S, d) have ``sinks`` in front, with slots that say so."""
+    assert memory.slots is not None
+    slots = cached_in_forward(with_sink_slots, memory.slots, mask, length=length, sinks=sinks)
+    known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
+    # FlashAttention takes no mask, and needs none where each slot is known to hold a token that is no sink.
+    usable = None if known and sinks < min(length, slots.uniform) else (slots.count > 0)[:, None]
+    return memory._replace(usable=usable, slots=slots)
 
 
 class MeanProjection(RunProjection):
     """Mean over runs of tokens; nothing to learn."""
 
-    puts_sinks_first = True
+    kinds = ("mean",)
+    pools_hidden = True
 
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
-    def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
-    ) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
         """Means of hidden states, sinks in front, then W: the mean commutes with a linear layer."""
-        _, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
-        [short] = mean_pool(hidden, slots=slots, limit=self.slots, sinks=sinks)
-        if sinks:
-            short = torch.cat([first_tokens(hidden, sinks), short], dim=1)
+        batch, length, _ = hidden.shape
+        _, slots = self.slots_of(mask, self.sinks, batch=batch, length=length, device=hidden.device)
+        [short] = mean_pool(hidden, slots=slots, limit=self.slots, sinks=self.sinks)
+        if self.sinks:
+            short = torch.cat([first_tokens(hidden, self.sinks), short], dim=1)
         own, other = both(short, key, value) if short.is_cuda else (key(short), value(short))
         keys = own.unflatten(2, (heads, -1)).transpose(1, 2)
         values = other.unflatten(2, (heads, -1)).transpose(1, 2)
-        return Memory(keys, values, usable_slots(slots, mask), slots)
+        memory = Memory(keys, values, usable_slots(slots, mask), slots)
+        return counted(memory, mask, length, self.sinks) if self.sinks else memory
 
     def slots_of(
         self, mask: Tensor | None, sinks: int, *, batch: int, length: int, device: torch.device
@@ -333,6 +388,17 @@ class _Scores(nn.Linear):
 class WeightedMeanProjection(RunProjection):
     """Mean over runs of tokens weighted by content: a linear score of each token for each head's keys and values."""
 
+    kinds = ("weighted_mean",)
+    pools_hidden = multiplies_by_head = True
+
+    @classmethod
+    def of(cls, options: Projection, shape: ProjectionShape) -> Self:
+        """See SequenceProjection."""
+        return cls(
+            hidden_size=shape.hidden_size, heads=shape.heads, frozen=options.frozen, slots=shape.slots,
+            max_length=shape.max_length, fixed=shape.fixed_runs, sinks=options.sink_tokens,
+        )  # fmt: skip
+
     def __init__(self, *, hidden_size: int, heads: int, frozen: bool = False, **runs: Any) -> None:
         super().__init__(**runs)
         self.heads = heads
@@ -343,22 +409,25 @@ class WeightedMeanProjection(RunProjection):
         """Draw the scores anew."""
         self.scores.reset_parameters()
 
-    def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
-    ) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
         """Weighted means of hidden states, then W of each head; W first where texts have runs of several sizes, and on
         a GPU where h pooled rows a run are more than its tokens.
         """
-        rest, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
+        (batch, length, _), sinks = hidden.shape, self.sinks
+        rest, slots = self.slots_of(mask, sinks, batch=batch, length=length, device=hidden.device)
         size = slots.uniform
         if size is None or size == 1 or (hidden.is_cuda and size < heads) or torch.compiler.is_compiling():
-            return super().from_hidden(hidden, mask, key, value, heads, sinks=sinks)
+            return super().from_hidden(hidden, mask, key, value, heads)
         weights = run_weights(self.scores(hidden), slots, rest, limit=self.slots)
         own, other = pool_hidden(hidden, weights, size).split(heads)
-        runs = -(-hidden.shape[1] // size)
+        runs = -(-length // size)
         keys = heads_of_pooled(own, key.weight, key.bias, slots=runs)
         values = heads_of_pooled(other, value.weight, value.bias, slots=runs)
-        return Memory(keys, values, usable_slots(slots, rest), slots)
+        memory = Memory(keys, values, usable_slots(slots, rest), slots)
+        if not sinks:
+            return memory
+        leading = (side(first_tokens(hidden, sinks)).unflatten(2, (heads, -1)) for side in (key, value))
+        return with_sinks(memory, *leading, mask, length)
 
     def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor | None:
         """Softmax of the scores over each run: hidden (B, n, D) -> (B, n, 2 h), weights of keys first.
@@ -383,6 +452,8 @@ class WeightedMeanProjection(RunProjection):
 class MaxProjection(RunProjection):
     """Elementwise maximum of keys and of values over runs of tokens; nothing to learn."""
 
+    kinds = ("max",)
+
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
@@ -398,10 +469,20 @@ class MaxProjection(RunProjection):
 class ConvolutionProjection(RunProjection):
     """Trained depthwise convolution, kernel = stride = C = ceil(N / k); starts as the mean."""
 
+    kinds = ("convolution",)
+
+    @classmethod
+    def of(cls, options: Projection, shape: ProjectionShape) -> Self:
+        """See SequenceProjection."""
+        return cls(
+            heads=shape.heads, head_dim=shape.head_dim, sharing=options.sharing, frozen=options.frozen,
+            slots=shape.slots, max_length=shape.max_length, sinks=options.sink_tokens,
+        )  # fmt: skip
+
     def __init__(
-        self, *, heads: int, head_dim: int, sharing: str, frozen: bool = False, slots: int, max_length: int
+        self, *, heads: int, head_dim: int, sharing: str, frozen: bool = False, slots: int, max_length: int, sinks: int
     ) -> None:
-        super().__init__(slots=slots, max_length=max_length, fixed=True)
+        super().__init__(slots=slots, max_length=max_length, fixed=True, sinks=sinks)
         taps = self.sizes[0]
         shape = (heads if sharing == "none" else 1, head_dim, taps)
         self.single_tokens = 0  # not even where C is 1, which a tap scales
@@ -442,49 +523,18 @@ def in_process_group() -> bool:
 def usable_slots(slots: Slots, mask: Tensor | None) -> Tensor | None:
     """Bool (B, 1, S), or None where every slot is known to hold text."""
     known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
-    return None if known else once_a_pass(_hold_text, slots.count)
+    return None if known else cached_in_forward(_hold_text, slots.count)
 
 
 def _hold_text(count: Tensor) -> Tensor:
     return (count > 0)[:, None]
 
 
-def make_projection(
-    options: Projection | str,
-    *,
-    hidden_size: int,
-    heads: int,
-    head_dim: int,
-    max_length: int,
-    slots: int,
-    fixed_runs: bool = False,
-) -> SequenceProjection:
-    """The module that ``options``, or a kind of Projection, name for ``heads`` heads; ``slots`` k, ``max_length`` N.
+CLASSES = (DenseProjection, WeightedMeanProjection, MeanProjection, MaxProjection, ConvolutionProjection)
 
-    ``fixed_runs``: each slot stands for ceil(N / k) tokens, whatever the length of a text.
-    """
-    chosen = Projection(options) if isinstance(options, str) else options
-    sizes = {"max_length": max_length, "slots": slots}
-    if chosen.kind == "mean":
-        return MeanProjection(fixed=fixed_runs, **sizes)
-    if chosen.kind == "weighted_mean":
-        return WeightedMeanProjection(
-            hidden_size=hidden_size, heads=heads, frozen=chosen.frozen, fixed=fixed_runs, **sizes
-        )
-    if chosen.kind == "max":
-        return MaxProjection(fixed=fixed_runs, **sizes)
-    if chosen.kind == "convolution":
-        return ConvolutionProjection(
-            heads=heads, head_dim=head_dim, sharing=chosen.sharing, frozen=chosen.frozen, **sizes
-        )
-    return DenseProjection(
-        heads=heads,
-        sharing=chosen.sharing,
-        initialisation=chosen.init,
-        random=chosen.kind == "random",
-        frozen=chosen.frozen,
-        sinks=chosen.sink_tokens,
-        rescale=chosen.rescale,
-        bias=chosen.bias,
-        **sizes,
-    )
+
+def make_projection(options: Projection | str, **shape: Any) -> SequenceProjection:
+    """The module for ``options``, or for a kind of Projection, and sizes as in ProjectionShape."""
+    chosen = Projection.of(options)
+    made = next(each for each in CLASSES if chosen.kind in each.kinds)
+    return made.of(chosen, ProjectionShape(**shape))

@@ -43,7 +43,8 @@ class ShortConvolution(nn.Module):
         ``grid``: tokens along each axis of the grid that the last tokens are; those before it stay as they are.
         """
         if grid is None or len(grid) == 1:
-            return blank_padding(short_convolution(x, self.weight, causal=self.causal), mask)
+            out = short_convolution(x, self.weight, causal=self.causal)
+            return out if mask is None else blank_padding(out, mask)
         prefix = x.shape[1] - math.prod(grid)
         cells = x[:, prefix:].unflatten(1, grid)
         out = cells

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longform.functional.conditions import has_amx, is_eager
+from longform.functional.attention import slot_attention
+from longform.functional.conditions import has_amx
+from longform.functional.execution import has_values
 from longform.functional.masks import text_lengths
 from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
@@ -26,16 +28,14 @@ from longform.functional.window import document_attention
 from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_slots
 from longform.layers.attention import LinformerAttention
 from longform.layers.linear import are_affine, is_seen_inside
-from longform.layers.packed_linear import PackedLinear
+from longform.layers.packed_linear import add_to
 from longform.layers.self_attention import Shared
-from longform.layers.sequence_projection import MeanProjection, WeightedMeanProjection
 
 LONG = 4096  # tokens from which on the attention of a text is formed in parts too
 OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; values (b, c, D)
 # Tokens at a time, in all documents together. AMX is the faster the more rows it multiplies: a base encoder on two such
 # cores in bfloat16 took 1.1 s for 8,192 tokens instead of 1.3, float32 1.22 s for 2,048 instead of 1.27.
 CPU_ROWS, DEVICE_ROWS = 2048 if has_amx() else 1024, 65536
-POOLS_HIDDEN = (MeanProjection, WeightedMeanProjection)  # slots from hidden states at the cost of a mean
 
 
 def is_long(given: Tensor) -> bool:
@@ -47,7 +47,7 @@ def can_run_in_parts(module: nn.Module, given: Tensor) -> bool:
     """Whether ``given`` (B, n, ...) may pass through ``module`` in parts: no gradient, no traced graph, no hook on
     any module in it, and none in training mode.
     """
-    if torch.is_grad_enabled() or not is_eager():
+    if torch.is_grad_enabled() or not has_values():
         return False
     return not is_seen_inside(module)
 
@@ -91,47 +91,35 @@ def attention_in_parts(
     """
     if not is_long(hidden) or not isinstance(attention, LinformerAttention) or not attention.streams(hidden.shape[1]):
         return None
-    attention.check_distances(shared.distance_bias)
-    hidden, mask = attention.checked(hidden, mask)
+    if shared.distance_bias is not None:
+        attention.check_distances(shared.distance_bias)
+    hidden, mask = attention.prepare(hidden, mask)
     if attention.window is None:
-        return _slots_alone(attention, hidden, attention.memories(hidden, mask, shared), shared, residual)
+        hidden = attention.convolve(hidden, mask)
+        return _slots_only(attention, hidden, attention.shorten(hidden, mask, shared), shared, residual)
     lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
     if lengths is None or not _slots_are_means(attention):
         return None
-    memory = attention.slot_memories(hidden, mask, shared)[0][1]
-    return _windowed(attention, hidden, memory, lengths, shared, residual)
+    hidden = attention.convolve(hidden, mask)
+    return _windowed(attention, hidden, attention.shorten(hidden, mask, shared), lengths, shared, residual)
 
 
 def _slots_are_means(attention: LinformerAttention) -> bool:
     """Whether the slots of all heads can be formed from the hidden states at the cost of a mean."""
     plain = are_affine(attention.key, attention.value)
-    return plain and len(attention.groups) == 1 and isinstance(attention.groups[0], POOLS_HIDDEN)
+    return plain and bool(attention.groups[0].pools_hidden)
 
 
-def _slots_alone(
-    attention: LinformerAttention,
-    hidden: Tensor,
-    memories: list[tuple[list[int], Memory]],
-    shared: Shared,
-    residual: Tensor,
+def _slots_only(
+    attention: LinformerAttention, hidden: Tensor, memory: Memory, shared: Shared, residual: Tensor
 ) -> Iterator[OutputPart]:
     rows = rows_of_each(hidden.shape[0])
     for start in range(0, hidden.shape[1], rows):
         where = (slice(None), slice(start, start + rows))
         turned = None if shared.rotation is None else shared.rotation.at(where[1])
-        context, _ = attention.attended(attention.queries(hidden[where], turned).transpose(1, 2), memories)
-        yield where, _sum(attention.output, context.transpose(1, 2).flatten(2), residual[where])
-
-
-def added(layer: nn.Module, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor | None]:
-    """layer(x), x (b, c, .) -> (b, c, D), and the ``residual`` (b, c, D) to be added, None where a packed layer did."""
-    return (layer(x, residual=residual), None) if type(layer) is PackedLinear else (layer(x), residual)
-
-
-def _sum(layer: nn.Module, context: Tensor, residual: Tensor) -> Tensor:
-    """``residual`` (b, c, D) plus layer(context), in the pass of a packed layer's product."""
-    out, rest = added(layer, context, residual)
-    return out if rest is None else rest + out
+        query = attention.queries(hidden[where], turned)
+        out, _ = slot_attention(query, memory.key, memory.value, slot_mask=memory.usable)
+        yield where, add_to(residual[where], attention.output, out.transpose(1, 2).flatten(2))
 
 
 def _windowed(
@@ -151,7 +139,7 @@ def _windowed(
         turned = None if shared.rotation is None else shared.rotation.of(b)
         for tokens, context in _contexts(attention, hidden[document, :n], far, turned):
             where = (document, tokens)
-            yield where, _sum(attention.output, context.flatten(1)[None], residual[where])
+            yield where, add_to(residual[where], attention.output, context.flatten(1)[None])
         if n < hidden.shape[1]:
             where = (document, slice(n, None))
             yield where, residual[where] + blank
@@ -161,7 +149,7 @@ def _with_more(
     attention: LinformerAttention, keys: Tensor, values: Tensor, hidden: Tensor, rotation: Rotation | None
 ) -> tuple[Tensor, Tensor]:
     """``keys`` and ``values`` (m, h, d) of some tokens, and behind them those of hidden (1, c, D)."""
-    more = [x[0] for x in attention.keys_and_values(hidden, None, rotation)]
+    more = [x[0].transpose(0, 1) for x in attention.keys_and_values(hidden, None, Shared(rotation=rotation))]
     if len(keys):
         more = [torch.cat(both) for both in zip((keys, values), more, strict=True)]
     return more[0], more[1]
@@ -182,7 +170,7 @@ def _contexts(
     length, window, whole = hidden.shape[1], attention.window, attention.selected_slots > 0
     assert window is not None
     rows = queries_at_a_time(window)
-    keys, values = (x[0] for x in attention.keys_and_values(hidden[:, :0], None))
+    keys, values = (x[0].transpose(0, 1) for x in attention.keys_and_values(hidden[:, :0], None))
     attend: DocumentAttention | None = None
     formed = 0  # there are keys and values of the tokens before this one
     for start in range(0, length, rows):
@@ -195,8 +183,8 @@ def _contexts(
             keys, values = _with_more(attention, keys, values, hidden[:, new], turned_new)
         formed = reach
         query = attention.queries(hidden[:, own], turned)[0]
-        by_head = [x.transpose(0, 1) for x in (query, keys, values)]
+        by_head = query, keys.transpose(0, 1), values.transpose(0, 1)
         attend = attend or document_attention(*by_head, far.distance_bias)(far)
-        context = query.new_empty(stop - start, attention.num_heads, by_head[0].shape[2])
+        context = query.new_empty(stop - start, attention.num_heads, query.shape[2])
         attend(DocumentPart(*by_head, length, window, start, whole), context)
         yield own, context

@@ -36,7 +36,8 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
     for layer, weights, hidden in zip(layers, out.attentions, out.hidden_states[:-1], strict=True):
         attention = layer.attention
         assert isinstance(attention, LinformerAttention | LocalAttention)
-        source, _ = attention.checked(layer.attention_norm(hidden) if layer.pre_norm else hidden, mask)
+        source, _ = attention.prepare(layer.attention_norm(hidden) if layer.pre_norm else hidden, mask)
+        source = attention.convolve(source, mask)
         implied = implied_map(attention, weights, source, mask, shared_projection=base.encoder.shared_projection)
         maps.append(implied if order is None else _in_places(implied, order))
     return tuple(maps)

@@ -7,8 +7,8 @@ from torch import nn
 
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
+from longform.layers.block import FeedForward
 from longform.layers.encoder import Stack
-from longform.layers.feed_forward import FeedForward
 from longform.layers.linear import is_hooked, join
 from longform.layers.norm import InferenceNorm
 from longform.layers.packed_linear import InferenceLinear, pack_linear
@@ -61,8 +61,8 @@ def _kept(parent: nn.Module, name: str) -> bool:
     if not (isinstance(parent, LinformerAttention) and name in ("key", "value")):
         return False
     shared = parent.num_key_value_heads < parent.num_heads
-    weighted = any(isinstance(group, WeightedMeanProjection) for group in parent.groups)
-    return shared or weighted or parent.projection_sharing == "none" or len(parent.head_groups) > 1
+    by_head = any(group.multiplies_by_head for group in parent.groups)
+    return shared or by_head or parent.projection_sharing == "none" or len(parent.head_groups) > 1
 
 
 def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module], *, keep: Keep | None = None) -> None:

@@ -35,11 +35,10 @@ from longform.functional.pooling import pooled
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
-from longform.layers.block import Block
+from longform.layers.block import Block, FeedForward
 from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.encoder import Stack
-from longform.layers.feed_forward import FeedForward
 from longform.layers.local_attention import LocalAttention
 from longform.layers.norm import make_norm
 from longform.layers.positions import RelativeAttentionBias, RotaryPositions
@@ -351,12 +350,12 @@ class LinformerModel(LinformerPreTrainedModel):
         _check_more(kwargs, causal=self.config.causal)
         whole = not continues_text(past_key_values)
         mask, order, places = self._read(attention_mask, input_ids, inputs_embeds, past_key_values)
-        readers = reading_mask(mask, query_expansion_positions)
+        query_mask = reading_mask(mask, query_expansion_positions)
         if inputs_embeds is not None:
-            inputs_embeds = blank_padding(inputs_embeds, mask if readers is None else readers)
+            inputs_embeds = blank_padding(inputs_embeds, mask if query_mask is None else query_mask)
         if order is not None:
-            mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids = _all_moved(
-                order.there, mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids
+            mask, query_mask, input_ids, inputs_embeds, token_type_ids, position_ids = _all_moved(
+                order.there, mask, query_mask, input_ids, inputs_embeds, token_type_ids, position_ids
             )
         if position_ids is not None:
             check_one_text(position_ids, mask)
@@ -368,13 +367,13 @@ class LinformerModel(LinformerPreTrainedModel):
         wants = self.config.output_attentions if output_attentions is None else output_attentions
         keeps = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         own = type(self.embeddings) is Embeddings and can_run_in_parts(self.embeddings, hidden)
-        hidden = blank_padding(hidden, mask if readers is None else readers)
+        hidden = blank_padding(hidden, mask if query_mask is None else query_mask)
         out = self.encoder(
             hidden,
             mask,
             output_hidden_states=bool(keeps),
             output_attentions=bool(wants),
-            readers=readers,
+            query_mask=query_mask,
             positions=position_ids,
             overwrite=own,
             cache=past_key_values,

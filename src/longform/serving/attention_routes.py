@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from longform.choices import PROJECTION_KINDS
 from longform.data.batching import TokenizedText, enough
 from longform.data.text import clean_text
 from longform.models.effective_maps import effective_maps
@@ -22,7 +23,6 @@ from longform.serving.reading import Rows
 from longform.serving.service import Service
 
 MOST_TOKENS = 512  # the maps of all layers and heads are n x n: of MiniLM 75 MB, and as much again while they are made
-WITHOUT_MAP = ("max", "convolution")
 
 
 class AttentionBody(Body):
@@ -106,7 +106,7 @@ def _with_map(engine: Engine) -> LinformerPreTrainedModel:
     model: Any = engine.runner.model
     if not isinstance(model, LinformerPreTrainedModel):
         raise Refusal("wrong_model", f"{engine.name} is no Longform: its attention is not looked at here")
-    if model.config.projection in WITHOUT_MAP:
+    if not PROJECTION_KINDS[model.config.projection].has_map:
         raise Refusal("wrong_model", f'{engine.name} has the projection "{model.config.projection}", which has no map')
     return model
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from longform.functional import dispatch
-from longform.functional.attention import compiled, formula
+from longform.functional.attention import compiled, formula, fused
 from longform.functional.attention.call import NO_BIAS, WHOLE_TILES, AttentionCall
 from longform.functional.attention.compiled import ENOUGH_QUERIES, FEW_KEYS, FEW_TRAINED_KEYS
-from longform.functional.attention.fused import fused_attention
 from longform.functional.conditions import (
     AVX512_BF16,
     BFLOAT16,
@@ -26,17 +25,11 @@ from longform.functional.conditions import (
     PLAIN,
 )
 from longform.functional.dispatch import Kernel
-from longform.functional.one_pass import once_a_pass
+from longform.functional.one_pass import cached_in_forward
 
 Weighted = tuple[Tensor, Callable[[Tensor], Tensor]]  # attention weights, and what makes the context of them
 INFERENCE = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, NO_GRADIENT)
 TRAINING = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, GRADIENT, NO_BIAS, NO_DISTANCES)
-
-
-def _sdpa(call: AttentionCall) -> Tensor:
-    plain = call.bias is None and call.distance_bias is None
-    mask = call.usable if plain else call.mask
-    return fused_attention(call.query, call.key, call.value, mask, call.dropout)
 
 
 def _formula(call: AttentionCall) -> Tensor:
@@ -55,7 +48,7 @@ ATTENTION = dispatch.operation(
         compiled.train,
         (*TRAINING, WHOLE_TILES, ENOUGH_QUERIES, FEW_TRAINED_KEYS, LIBRARY, AVX512_BF16),
     ),
-    Kernel("sdpa", _sdpa),
+    Kernel("sdpa", fused.attend),
     Kernel("formula", _formula),
 )
 
@@ -92,7 +85,7 @@ def slot_attention(
     Returns out (B, h, n, d), and the weights (B, h, n, k) with ``output_attentions``, else None. float64, float32,
     bfloat16 or float16.
     """
-    usable = None if slot_mask is None else once_a_pass(usable_slots, slot_mask)
+    usable = None if slot_mask is None else cached_in_forward(usable_slots, slot_mask)
     call = AttentionCall(query, key, value, usable, bias, block, dropout, distance_bias)
     if output_attentions:
         weights, attended = _weighted(call)
@@ -116,7 +109,7 @@ def weighted_slots(
     distance_bias: Tensor | None = None,
 ) -> Weighted:
     """The weights (B, h, n, k) of ``slot_attention``, and what makes its out (B, h, n, d) of them."""
-    usable = None if slot_mask is None else once_a_pass(usable_slots, slot_mask)
+    usable = None if slot_mask is None else cached_in_forward(usable_slots, slot_mask)
     return _weighted(AttentionCall(query, key, value, usable, dropout=dropout, distance_bias=distance_bias))
 
 

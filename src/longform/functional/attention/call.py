@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import TILE_MULTIPLE, Call, ask_gradient, once
+from longform.functional.conditions import TILE_MULTIPLE, Call, ask_gradient, lazy_property
 from longform.functional.dispatch import Condition
 from longform.functional.positions.distances import between
 
@@ -36,7 +36,7 @@ class AttentionCall(Call):
         of_distances = None if self.distance_bias is None else self.distance_bias.requires_grad
         self.options = self.bias is None, of_distances, self.dropout > 0.0
 
-    @once
+    @lazy_property
     def wants_gradient(self) -> bool:
         """Whether autograd will ask for a gradient of any of the tensors, or of the bias by distance."""
         return ask_gradient((*self.tensors, self.distance_bias))

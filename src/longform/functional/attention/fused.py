@@ -10,8 +10,15 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional.attention import formula
-from longform.functional.dispatch import is_eager, is_traced
+from longform.functional.attention.call import AttentionCall
+from longform.functional.execution import Execution, execution_mode
 from longform.functional.second_gradient import Gradients, differentiable_by
+
+
+def attend(call: AttentionCall) -> Tensor:
+    """The call by torch's fused attention: (B, h, n, d)."""
+    plain = call.bias is None and call.distance_bias is None
+    return fused_attention(call.query, call.key, call.value, call.usable if plain else call.mask, call.dropout)
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
@@ -19,11 +26,11 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 
     ``mask``: bool, False hides a key, or added to the logits; (B or 1, g, n or 1, S) or None.
     """
-    eager = is_eager()
-    if not eager and not is_traced():  # transformed
+    mode = execution_mode()
+    if mode is Execution.TRANSFORMED:
         return formula.attention(query, key, value, mask, dropout)
     out = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    if not eager or dropout or not out.requires_grad:
+    if mode is Execution.TRACED or dropout or not out.requires_grad:
         return out
     return _Differentiable.apply(out, query, key, value, mask)
 

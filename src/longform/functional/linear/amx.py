@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from longform.functional.conditions import TILE_MULTIPLE
-from longform.functional.linear.call import LinearCall
 from longform.functional.native.jobs import LinearJob, flat_rows, pointer, strided
 from longform.functional.native.library import best_units, run
 
@@ -41,13 +40,21 @@ def tiled(weight: Tensor) -> Tensor:
     return parts.permute(0, 3, 1, 4, 2, 5).reshape(outputs, inputs, TILE_MULTIPLE * TILE_MULTIPLE)
 
 
-def infer(call: LinearCall) -> Tensor:
-    """The call with a ``tiled`` weight, all in bfloat16: (..., F)."""
-    x, weight, bias, residual = call.x, call.weight, call.bias, call.residual
+def is_tiled(weight: Tensor) -> bool:
+    """Whether ``weight``, of two axes otherwise, is ``tiled``: (F / 32, D / 32, 1024)."""
+    return weight.dim() == 3
+
+
+def infer(
+    x: Tensor, weight: Tensor, bias: Tensor | None, *, gelu: bool = False, residual: Tensor | None = None
+) -> Tensor:
+    """x (..., D) times a ``tiled`` weight, plus bias (F), then exact ``gelu`` or plus ``residual`` (..., F), all in
+    bfloat16, without gradients: (..., F).
+    """
     if residual is not None and residual.dtype != x.dtype:
-        return residual + infer(LinearCall(x, weight, bias))
+        return residual + infer(x, weight, bias)
     outputs = weight.shape[0] * TILE_MULTIPLE
-    out = apart(x, x.shape[:-1], outputs) if call.gelu else x.new_empty(*x.shape[:-1], outputs)
+    out = apart(x, x.shape[:-1], outputs) if gelu else x.new_empty(*x.shape[:-1], outputs)
     if not out.numel():
         return out
     rows, out_rows = flat_rows(x), out.view(-1, outputs)
@@ -56,7 +63,7 @@ def infer(call: LinearCall) -> Tensor:
     bias = None if bias is None else bias.to(x.dtype).contiguous()
     job = LinearJob(
         weight=pointer(weight, x.dtype, *panels, TILE_MULTIPLE**2), bias=pointer(bias, x.dtype, outputs),
-        rows=len(rows), inputs=inputs, outputs=outputs, kind=TILES, epilogue=GELU if call.gelu else NO_EPILOGUE,
+        rows=len(rows), inputs=inputs, outputs=outputs, kind=TILES, epilogue=GELU if gelu else NO_EPILOGUE,
     )  # fmt: skip
     job.x, job.x_row = strided(rows, torch.bfloat16, *rows.shape)
     job.out, job.out_row = strided(out_rows, torch.bfloat16, len(rows), outputs)

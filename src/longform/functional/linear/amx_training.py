@@ -12,24 +12,44 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.functional import gelu
 from torch.nn.functional import linear as plain_linear
 
-from longform.functional.linear.amx import FLOAT32, FLOAT32_TRANSPOSED, GELU, GELU_SLOPE, NO_EPILOGUE, apart
-from longform.functional.linear.call import FeedForwardCall, LinearCall
+from longform.functional.conditions import TILE_MULTIPLE
+from longform.functional.execution import has_values
+from longform.functional.linear.amx import FLOAT32, FLOAT32_TRANSPOSED, GELU, GELU_SLOPE, NO_EPILOGUE, apart, has_units
 from longform.functional.native.jobs import LinearJob, WeightGradientJob, flat_rows, pointer, strided
 from longform.functional.native.library import run
 from longform.functional.second_gradient import Gradients, differentiable_by
 
 
-def train(call: LinearCall) -> Tensor:
-    """The call through which gradients pass: (..., F), of its product bfloat16."""
-    return AmxLinear.apply(call.x.to(torch.bfloat16), call.weight, call.bias)
+def suits_amx(x: Tensor, *layers: Tensor | None) -> bool:
+    """Whether AmxLinear or AmxFeedForward trains ``layers``, weights (F, D) that follow each other and their biases (F)
+    or None, on x (..., D): float32 under autocast to bfloat16, contiguous, sizes multiples of 32, on a CPU with AMX.
+    """
+    if not (torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16 and has_units()):
+        return False
+    given = [y for y in layers if y is not None]
+    if not torch.is_grad_enabled() or not any(y.requires_grad for y in (x, *given)) or not has_values():
+        return False
+    plain = all(y.is_cpu and type(y) in (Tensor, Parameter) for y in (x, *given))
+    wide = x.dtype in (torch.float32, torch.bfloat16) and all(y.dtype == torch.float32 for y in given)
+    return plain and wide and _fit_tiles(x, layers)
 
 
-def train_feed_forward(call: FeedForwardCall) -> Tensor:
-    """The call through which gradients pass: (..., F), of its products bfloat16."""
-    return AmxFeedForward.apply(call.x.to(torch.bfloat16), *call.layers)
+def _fit_tiles(x: Tensor, layers: tuple[Tensor | None, ...]) -> bool:
+    """Whether ``layers``, see suits_amx, follow each other, are contiguous, and have sizes that are multiples of 32."""
+    features = x.shape[-1]
+    for weight, bias in zip(layers[::2], layers[1::2], strict=True):
+        if weight is None or weight.dim() != 2 or weight.shape[1] != features or not weight.is_contiguous():
+            return False
+        if any(size % TILE_MULTIPLE or not size for size in weight.shape):
+            return False
+        if bias is not None and (bias.shape != weight.shape[:1] or not bias.is_contiguous()):
+            return False
+        features = weight.shape[0]
+    return bool(x.numel())
 
 
 def _feed_forward(x: Tensor, weight: Tensor, bias: Tensor | None, second: Tensor, second_bias: Tensor | None) -> Tensor:

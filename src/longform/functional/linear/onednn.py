@@ -13,8 +13,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from longform.functional.linear.call import LinearCall
-
 PACKED_FOR = 512  # rows of the input, which oneDNN asks for; the layout was as fast at 64 and at 2,048
 
 
@@ -23,16 +21,19 @@ def pack(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(weight.detach().clone(), PACKED_FOR)
 
 
-def infer(call: LinearCall) -> Tensor:
-    """The call without gradients, with a weight (F, D) of x's dtype, packed or plain: (..., F)."""
-    bias, residual = call.bias, call.residual
-    if residual is not None and residual.dtype != call.x.dtype:
-        return residual + infer(LinearCall(call.x, call.weight, bias))
+def infer(
+    x: Tensor, weight: Tensor, bias: Tensor | None, *, gelu: bool = False, residual: Tensor | None = None
+) -> Tensor:
+    """x (..., D) times a weight (F, D) of x's dtype, packed or plain, plus bias (F), then exact ``gelu`` or plus
+    ``residual`` (..., F), without gradients: (..., F).
+    """
+    if residual is not None and residual.dtype != x.dtype:
+        return residual + infer(x, weight, bias)
     whole = None if bias is None else bias.contiguous()  # oneDNN reads it without its strides
     if residual is not None:
-        return torch.ops.mkldnn._linear_pointwise.binary(call.x, residual.contiguous(), call.weight, whole, "add")
-    attribute, algorithm = ("gelu", "none") if call.gelu else ("none", "")
-    return torch.ops.mkldnn._linear_pointwise(call.x, call.weight, whole, attribute, [], algorithm)
+        return torch.ops.mkldnn._linear_pointwise.binary(x, residual.contiguous(), weight, whole, "add")
+    attribute, algorithm = ("gelu", "none") if gelu else ("none", "")
+    return torch.ops.mkldnn._linear_pointwise(x, weight, whole, attribute, [], algorithm)
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.dispatch import is_unseen
+from longform.functional.execution import Execution, execution_mode
 
 
 class Rotation(NamedTuple):
@@ -36,7 +36,7 @@ def rotation_at(positions: Tensor, frequencies: tuple[float, ...], scaling: floa
 
     In float32, as in Hugging Face, whose roundings count. ``scaling``: a factor of both coordinates.
     """
-    known = is_unseen()
+    known = execution_mode() is Execution.PLAIN
     angles = positions[..., None].float() * (_kept if known else _tensor)(frequencies, positions.device)
     return Rotation(angles.cos() * scaling, angles.sin() * scaling)
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import Call, ask_gradient, once
+from longform.functional.conditions import Call, ask_gradient, lazy_property
 from longform.functional.dispatch import Condition
 from longform.functional.masks import text_lengths
-from longform.functional.one_pass import once_a_pass
+from longform.functional.one_pass import cached_in_forward
 from longform.functional.slots import Memory
 from longform.functional.window import formula
 from longform.functional.window.selection import Selected, block_sums, opened, opened_distances, select
@@ -62,15 +62,18 @@ class WindowCall(Call):
             "budget": self.memory_budget, "first": self.first_block or 0, "causal": self.causal,
         }  # fmt: skip
         if self.causal:
-            self.neighbours = once_a_pass(
+            self.neighbours = cached_in_forward(
                 formula.blocks_before, length=self.query.shape[2], window=self.window, device=self.query.device
             )
 
     def kind(self) -> tuple[Any, ...]:
         """Facts on which the choice of a kernel depends; the memory's own weights may want a gradient too."""
-        return self.wants_gradient, *super().kind()
+        facts: list[Any] = [self.wants_gradient, self.options]
+        for x in self.tensors:
+            facts += type(x), x.dtype, x.device.type, x.shape, x.requires_grad
+        return tuple(facts)
 
-    @once
+    @lazy_property
     def wants_gradient(self) -> bool:
         """Whether autograd will ask for a gradient: of the heads, of the memory, of its bias."""
         if ask_gradient((*self.tensors, self.memory_bias, self.distance_bias)):
@@ -78,28 +81,28 @@ class WindowCall(Call):
         # A projection may have weights of its own; where slots are tokens it has none.
         return torch.is_grad_enabled() and not self.slots_are_tokens and ask_gradient(self.memory[:2])
 
-    @once
+    @lazy_property
     def memory(self) -> Memory:
         """The slots' keys and values (B, h, S, d), and what they stand for."""
         return self.form_memory()
 
-    @once
+    @lazy_property
     def lengths(self) -> list[int] | None:
         """Tokens of each text where all padding is on the right, else None."""
         return text_lengths(self.mask, batch=self.query.shape[0], length=self.query.shape[2])
 
-    @once
+    @lazy_property
     def far_parts(self) -> formula.FarParts:
         """Bias on the logits of slots, taken apart."""
-        return once_a_pass(formula.far_parts, self.memory.slots, neighbours=self.neighbours, **self._given)
+        return cached_in_forward(formula.far_parts, self.memory.slots, neighbours=self.neighbours, **self._given)
 
-    @once
+    @lazy_property
     def blocks(self) -> formula.Blocks:
         """Tokens and slots that each block sees, with biases."""
-        found = once_a_pass(formula.blocks_of, self.mask, self.memory.slots, self.neighbours, **self._given)
+        found = cached_in_forward(formula.blocks_of, self.mask, self.memory.slots, self.neighbours, **self._given)
         return opened(found, self.selection) if self.selected else found
 
-    @once
+    @lazy_property
     def selection(self) -> Selected:
         """The choice of each block, where there is selection."""
         memory = self.memory

@@ -126,8 +126,10 @@ class BlockwiseAttention(torch.autograd.Function):
         given = query, key, value, memory_key, memory_value, near, far
         of_tokens = [None] * len(query) if tokens is None else tokens
         documents = zip(*_padded(*given, window), of_tokens, strict=True)
-        parts = [_document(*document, head_bias, window) for document in documents]
-        out, lse, share, far_out = (torch.stack(x) if len(parts) > 1 else x[0][None] for x in zip(*parts, strict=True))
+        parts = []
+        for document in documents:
+            parts.append(_document(*document, head_bias, window))
+        out, lse, share, far_out = map(_stacked, zip(*parts, strict=True))
         ctx.options = (window,)
         ctx.save_for_backward(*given, head_bias, tokens, out, lse, share, far_out)
         return _unblock(out, query.shape[2])
@@ -146,6 +148,11 @@ class BlockwiseAttention(torch.autograd.Function):
         return *(x.to(gradient.dtype) for x in grads), None, None, d_bias.sum(dim=0), None, None
 
 
+def _stacked(parts: tuple[Tensor, ...]) -> Tensor:
+    """Tensors of one shape (...) as (B, ...), of one document without a copy."""
+    return torch.stack(parts) if len(parts) > 1 else parts[0][None]
+
+
 def _whole(x: Tensor, window: int) -> Tensor:
     """x (B, h, n, d) with zeros behind, to whole blocks: (B, h, b w, d)."""
     short = -x.shape[2] % window
@@ -155,8 +162,8 @@ def _whole(x: Tensor, window: int) -> Tensor:
 def _padded(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, ...]:
     """Whole blocks of queries (B, h, b w, d), keys and values with a block before and behind; then ``others``."""
     *rest, window = others
-    short = -query.shape[2] % window
-    return _whole(query, window), *(pad(x, (0, 0, window, window + short)) for x in (key, value)), *rest
+    around = (0, 0, window, window + -query.shape[2] % window)
+    return _whole(query, window), pad(key, around), pad(value, around), *rest
 
 
 def _unblock(out: Tensor, length: int) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from longform.functional.conditions import NO_DROPOUT
 from longform.functional.dispatch import Condition
-from longform.functional.one_pass import once_a_pass
+from longform.functional.one_pass import cached_in_forward
 from longform.functional.positions.distances import beyond
 from longform.functional.second_gradient import Gradients, differentiable_by
 from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, OPTIONS, UNSEEN, WANTED_ON_CUDA, attempt
@@ -67,7 +67,7 @@ def attend(call: WindowCall) -> Tensor:
     memory, far = call.memory, call.far_parts
     dtype = call.query.dtype  # under autocast keys may have another
     others = (x.to(dtype) for x in (call.key, call.value, memory.key, memory.value))
-    marks = None if call.mask is None else once_a_pass(_marks, call.mask, far.logit)
+    marks = None if call.mask is None else cached_in_forward(_marks, call.mask, far.logit)
     valid, ends = marks or (None, None)
     distances = None if call.causal else call.distance_bias
     biases = (None if x is None else x.to(call.wide) for x in (call.memory_bias, distances))
