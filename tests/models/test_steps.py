@@ -103,6 +103,9 @@ class Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+SIZES = {"max_length": 8192, "projected_length": 256, "short_convolution": 0}
+
+
 def operations(attention: LinformerAttention) -> list[str]:
     """Those of the second block of a pass, of base size over 8,192 tokens."""
     norms = [torch.nn.LayerNorm(768) for _ in range(2)]
@@ -128,7 +131,7 @@ def base_size() -> Iterator[None]:
 def test_operations_of_a_layer(projection, most):
     """As a GPU is given it; what is made once a pass is counted, since a mode sees it."""
     with base_size():
-        found = operations(LinformerAttention(768, 12, max_length=8192, projected_length=256, projection=projection))
+        found = operations(LinformerAttention(768, 12, projection=projection, **SIZES))
     assert len(found) <= most, found
 
 
@@ -139,7 +142,7 @@ def test_operations_of_a_layer_with_a_window(monkeypatch, projection):
     monkeypatch.setattr(triton_kernel, "WalkedAttention", kernel)
     monkeypatch.setitem(dispatch.OPERATIONS, "window", (dispatch.Kernel("triton", triton_kernel.attend),))
     monkeypatch.setattr(one_pass, "execution_mode", lambda: Execution.PLAIN)
-    sizes = {"max_length": 8192, "projected_length": 256, "attention_window": 64}
+    sizes = SIZES | {"attention_window": 64}
     with base_size():
         found = operations(LinformerAttention(768, 12, projection=projection, **sizes))
     assert len(found) <= 26, found

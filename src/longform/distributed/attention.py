@@ -45,7 +45,7 @@ class ParallelAttention(LinformerAttention):
             return super().forward(hidden_states, attention_mask, **options)
         assert not options.get("output_attentions")  # which the model refuses
         if shared.distance_bias is not None:
-            self.check_distances(shared.distance_bias)
+            self.check_shared(shared, hidden_states)
         hidden, mask = self.prepare(hidden_states, None)
         groups: Any = list(zip(self.head_groups, self.groups, strict=True))
         hidden = self.convolve(hidden, mask)
@@ -101,7 +101,7 @@ class ParallelAttention(LinformerAttention):
         return [share._replace(key=next(found), value=next(found)) for share in shares]
 
     def _slots_part(self, hidden: Tensor, groups: list[Group], part: Part) -> Tensor:
-        """What hidden (B, m, D) finds in slots of the whole text, whose k differs between heads: (B, h, m, d)."""
+        """Attention from hidden (B, m, D) to slots of the whole text, whose k differs between heads: (B, h, m, d)."""
         key, value = (each.transpose(1, 2) for each in self.keys_and_values(hidden, part.own_mask))
         memories = self._summed([self._share_of_heads(key, value, hidden, *group, part) for group in groups])
         query, rate = self.queries(hidden), self.dropout if self.training else 0.0

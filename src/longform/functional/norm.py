@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 from torch.nn.functional import layer_norm as torch_layer_norm
 
+from longform.functional.conditions import is_plain
 from longform.functional.execution import Execution, execution_mode
 from longform.functional.native.jobs import NormJob, pointer
 from longform.functional.native.library import native_library, run
@@ -52,20 +52,20 @@ def suits_library(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | No
     """Whether ``norm_by_library`` takes such tensors here: plain and contiguous, bfloat16 on a CPU, F a multiple of 64
     and at most 4,096.
     """
-    if x.dtype != torch.bfloat16 or x.shape[-1] % FEATURE_MULTIPLE or x.shape[-1] > MOST_FEATURES:
+    if x.shape[-1] % FEATURE_MULTIPLE or x.shape[-1] > MOST_FEATURES or x.numel() == 0:
+        return False
+    if residual is not None and residual.shape != x.shape:
         return False
     for given in (x, weight, bias) if residual is None else (x, weight, bias, residual):
-        plain = type(given) is Tensor or type(given) is Parameter
-        if not (plain and given.is_cpu and given.dtype == torch.bfloat16 and given.is_contiguous()):
+        if not (is_plain(given, torch.bfloat16) and given.is_contiguous()):
             return False
-    same = x.numel() > 0 and (residual is None or residual.shape == x.shape)
-    return same and execution_mode() is Execution.PLAIN and native_library() is not None
+    return execution_mode() is Execution.PLAIN and native_library() is not None
 
 
 def norm_by_library(
     x: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float, in_place: bool = False, residual: Tensor | None = None
 ) -> Tensor:
-    """layer_norm by csrc/rows.c, without gradients."""
+    """layer_norm of x (..., F) by csrc/rows.c, without gradients: (..., F)."""
     features = x.shape[-1]
     x = x if residual is None else residual + x
     out = x if in_place or residual is not None else torch.empty_like(x)
@@ -91,7 +91,9 @@ def suits_triton(x: Tensor, weight: Tensor | None, bias: Tensor | None, residual
 def norm_by_triton(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, epsilon: float, residual: Tensor | None = None
 ) -> Any:
-    """layer_norm by one Triton program, without gradients; NotImplemented where Triton cannot compile it."""
+    """layer_norm of x (..., F) by one Triton program, without gradients: (..., F); NotImplemented where Triton cannot
+    compile it.
+    """
     from longform.functional import norm_programs as programs
 
     out, features = torch.empty_like(x), x.shape[-1]

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
+from longform.functional.conditions import is_plain
 from longform.functional.execution import Execution, execution_mode, has_values
 from longform.functional.masks import document_lengths, unseen_lengths, without_first
 from longform.functional.native.jobs import MeanJob, contiguous_rows, pointer, strided
@@ -266,8 +266,7 @@ def suits_library(*tensors: Tensor) -> bool:
     of 64.
     """
     for x in tensors:
-        plain = (type(x) is Tensor or type(x) is Parameter) and x.is_cpu and x.dtype == torch.bfloat16
-        if not plain or x.numel() == 0 or x.shape[2] % FEATURE_MULTIPLE:
+        if not is_plain(x, torch.bfloat16) or x.numel() == 0 or x.shape[2] % FEATURE_MULTIPLE:
             return False
     return execution_mode() is Execution.PLAIN and native_library() is not None
 

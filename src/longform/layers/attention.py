@@ -11,14 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from longform.choices import POOLED
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
 from longform.functional.masks import is_empty, mask_of_text
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
 from longform.layers.causal_cache import attend_cached
 from longform.layers.cross_attention import attend_context
-from longform.layers.geometry import Lengths, Projection, check_attention, check_causal, check_reach, default_taps
+from longform.layers.geometry import (
+    Lengths,
+    Projection,
+    check_attention,
+    check_causal,
+    check_reach,
+    short_convolution_taps,
+)
 from longform.layers.grids import Grid, attend_grid
 from longform.layers.head_groups import attend_by_groups, equal_lengths, repeated_heads
 from longform.layers.linear import Weights, are_affine
@@ -26,6 +33,21 @@ from longform.layers.packed_linear import add_to
 from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
 from longform.layers.sequence_projection import SequenceProjection, in_process_group, make_projection
 from longform.layers.short_convolution import ShortConvolution
+
+
+def _reaches(window: int | None, tokens: int) -> bool:
+    """Whether blocks of the window with both neighbours reach across so many tokens."""
+    return window is not None and 2 * window >= tokens
+
+
+def _single_tokens(projections: list[SequenceProjection], sinks: int) -> int:
+    """Tokens of the longest text whose slots are its tokens, in all heads; 0 with sinks, which would be slots twice."""
+    return 0 if sinks else min((projection.single_tokens for projection in projections), default=0)
+
+
+def _move(module: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+    if device is not None or dtype is not None:
+        module.to(device=device, dtype=dtype)
 
 
 class LinformerAttention(SelfAttention):
@@ -99,10 +121,10 @@ class LinformerAttention(SelfAttention):
         dtype: torch.dtype | None = None,
     ) -> None:
         options = Projection.of(projection, sinks=num_prefix_tokens)
-        taps = default_taps(options.kind) if short_convolution is None else short_convolution
-        tiles, axes, window = None, 1, cast(Any, attention_window)
+        taps = short_convolution_taps(options.kind, short_convolution)
+        tiles, window = None, cast(Any, attention_window)
         if tile is not None:
-            tiles, axes = Grid(tile, window, num_prefix_tokens, grid), len(tile)
+            tiles = Grid(tile, window, num_prefix_tokens, grid)
             tokens_per_slot, window = tiles.run, tiles.window
         sizes = Lengths.of(
             max_length,
@@ -126,8 +148,7 @@ class LinformerAttention(SelfAttention):
             short_convolution=taps,
             causal=causal,
         )
-        if causal:
-            check_causal(options.kind, window, sizes)
+        check_causal(options.kind, window, sizes, causal=causal)
         super().__init__(
             hidden_size,
             num_heads,
@@ -142,7 +163,7 @@ class LinformerAttention(SelfAttention):
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
         self.selected_slots = min(selected_slots, *lengths)  # there are no more
         # Blocks of w with both neighbours reach across the whole text: full attention, and no memory to own.
-        self.covers_all = window is not None and 2 * window >= sizes.tokens and not causal and tile is None
+        self.covers_all = _reaches(window, sizes.tokens) and not (causal or tiles)
         self.head_groups = equal_lengths(lengths)
         self._slots = lengths
         self._make_projection = partial(
@@ -153,19 +174,17 @@ class LinformerAttention(SelfAttention):
             max_length=sizes.tokens,
             fixed_runs=sizes.fixed,
         )
-        owns = options.sharing != "layerwise" and not self.covers_all
-        own = [self.new_projection(heads) for heads in (self.head_groups if owns else ())]
+        own = self._own_projections()
         self.groups = nn.ModuleList(own)
-        # Tokens of the longest text whose slots are its tokens; none with sinks, which would be slots twice.
-        self.single_tokens = 0 if self.sinks else min((made.single_tokens for made in own), default=0)
+        self.single_tokens = _single_tokens(own, self.sinks)
         if taps:
-            self.convolution = ShortConvolution(self.context_size, taps, causal=causal, axes=axes)
-        windowed = window is not None and not self.covers_all
-        self.memory_bias = nn.Parameter(torch.empty(num_heads)) if windowed else None
+            self.convolution = ShortConvolution(self.context_size, taps, causal=causal, axes=len(tile or (1,)))
+        self.memory_bias = None
+        if window is not None and not self.covers_all:
+            self.memory_bias = nn.Parameter(torch.empty(num_heads))
         LinformerAttention.reset_parameters(self)
-        self.is_special = tile is not None or len(self.head_groups) > 1
-        if device is not None or dtype is not None:
-            self.to(device=device, dtype=dtype)
+        self.is_special = tiles is not None or len(self.head_groups) > 1
+        _move(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw the parameters of this module anew, not those of the modules in it."""
@@ -198,12 +217,12 @@ class LinformerAttention(SelfAttention):
         small for a bias by distance.
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
-        if self.is_special or context is not None or shared.cache is not None or is_empty(hidden_states):
+        if self._is_special(hidden_states, context, shared):
             attend = self._special_case(context, context_mask, grid, shared)
             out, weights = attend(self, hidden_states, mask, output_attentions=output_attentions)
         else:
-            if shared.distance_bias is not None:
-                self.check_distances(shared.distance_bias)
+            if shared.distance_bias is not None or shared.query_mask is not None:
+                self.check_shared(shared, hidden_states)
             x, mask = self.prepare(hidden_states, mask)  # (B, n, D), zeros on padding
             x = self.convolve(x, mask)  # (B, n, D)
             query = self.queries_of(hidden_states, x, mask, shared)  # (B, h, n, d)
@@ -283,21 +302,36 @@ class LinformerAttention(SelfAttention):
             )
         return self.groups[0] if given is None else given  # ty: ignore[invalid-explicit-return]  a list of modules
 
+    def _own_projections(self) -> list[SequenceProjection]:
+        """A projection for each group of heads; none where all layers share one, or the window covers all."""
+        if self.projection_sharing == "layerwise" or self.covers_all:
+            return []
+        return [self.new_projection(heads) for heads in self.head_groups]
+
     def new_projection(self, heads: list[int]) -> SequenceProjection:
         """A projection, not this layer's own, for ``heads`` of one k."""
         return self._make_projection(heads=len(heads), slots=self._slots[heads[0]])
 
-    def check_distances(self, distance_bias: Tensor) -> None:
-        """Raise ConfigurationError where the window is too small for ``distance_bias`` (h, 2 r + 1)."""
-        if self.max_length is not None:
-            check_reach(distance_bias.shape[1] // 2, window=self.window, max_length=self.max_length)
+    def check_shared(self, shared: Shared, hidden_states: Tensor) -> None:
+        """Raise ConfigurationError where the window is too small for a bias by distance, and InputError for tokens that
+        nobody attends to in hidden_states (B, n, D) of more tokens than a window reaches.
+        """
+        if shared.distance_bias is not None and self.max_length is not None:
+            check_reach(shared.distance_bias.shape[1] // 2, window=self.window, max_length=self.max_length)
+        windowed = self.window is not None and not self.reaches_all(hidden_states.shape[1])
+        if windowed and shared.query_mask is not None:
+            raise InputError(
+                f"tokens that are not read (query_expansion with attend=False) need a text of at most 2 x "
+                f"attention_window={self.window} tokens, not n={hidden_states.shape[1]}: shorten the query, or convert "
+                "with a wider window"
+            )
 
     def streams(self, length: int) -> bool:
         """Whether a text of ``length`` tokens may be attended some tokens at a time, from slots and neighbours."""
         return not (self.causal or self.is_special or self.reaches_all(length))
 
     def attend_nothing(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """What hidden (B, n, D) finds in no tokens, zeros (B, n, h d), and weights (B, h, n, 0)."""
+        """Attention of hidden (B, n, D) to no tokens: zeros (B, n, h d), and weights (B, h, n, 0)."""
         batch, length, _ = hidden.shape
         width = self.num_heads * self.head_dim
         return hidden.new_zeros(batch, length, width), hidden.new_zeros(batch, self.num_heads, length, 0)
@@ -306,6 +340,10 @@ class LinformerAttention(SelfAttention):
         """Weights of keys and values with the rows of each head as often as heads of queries share it."""
         times = self.num_heads // self.num_key_value_heads
         return [repeated_heads(layer, self.num_key_value_heads, times) for layer in (self.key, self.value)]
+
+    def _is_special(self, hidden_states: Tensor, context: Tensor | None, shared: Shared) -> bool:
+        """Whether the plain steps do not serve: another source, a cache, a grid, heads of several k, no tokens."""
+        return self.is_special or context is not None or shared.cache is not None or is_empty(hidden_states)
 
     def _special_case(
         self, context: Tensor | None, context_mask: Tensor | None, grid: tuple[int, ...] | None, shared: Shared

@@ -85,7 +85,7 @@ class Stack(nn.Module):
         afterwards; ``cache``: earlier tokens, of causal layers; ``shared``: more of what all layers are given.
         """
         given, states, attentions = self._shared(hidden, positions, shared), [], []
-        call = _recomputed if self.recompute and self.training else nn.Module.__call__
+        call = self._way_to_call()
         in_parts = not output_attentions and shared.get("query_mask") is None and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
@@ -107,6 +107,10 @@ class Stack(nn.Module):
             (*states, hidden) if output_hidden_states else None,
             tuple(attentions) if output_attentions else None,
         )
+
+    def _way_to_call(self) -> Callable[..., Any]:
+        """The function that calls a layer: one that computes it again in the backward pass, where that is asked for."""
+        return _recomputed if self.recompute and self.training else nn.Module.__call__
 
     def _shared(self, hidden: Tensor, positions: Tensor | None, more: dict[str, Any]) -> dict[str, Shared]:
         """Tensors that the layers of each type are given for hidden (B, n, D)."""

@@ -47,11 +47,13 @@ class Projection:
 TAPS = 5  # of the short convolution where nothing is said
 
 
-def default_taps(kind: str) -> int:
-    """Taps of the short convolution in front of a projection of ``kind``: none before E and F of a whole text, as the
-    paper has it. Raises ConfigurationError for another kind.
+def short_convolution_taps(kind: str, given: int | None) -> int:
+    """Taps of the short convolution in front of a projection of ``kind``: those ``given``; else none before E and F of
+    a whole text, as the paper has it, and 5 before runs. Raises ConfigurationError for another kind.
     """
     check_choice("projection", kind, PROJECTIONS)
+    if given is not None:
+        return given
     return TAPS if PROJECTION_KINDS[kind].covers_runs else 0
 
 
@@ -100,8 +102,10 @@ def _check_longest(max_length: int | None, tokens_per_slot: int | None, kind: st
         raise ConfigurationError(f"max_length={max_length} must be at least 1")
 
 
-def check_causal(kind: str, window: int | None, lengths: Lengths) -> None:
-    """Raise ConfigurationError unless causal attention is possible."""
+def check_causal(kind: str, window: int | None, lengths: Lengths, *, causal: bool) -> None:
+    """Raise ConfigurationError where attention is to be ``causal`` and cannot."""
+    if not causal:
+        return
     if kind not in POOLED:
         raise ConfigurationError(
             f"causal=True needs slots that are complete before a query, and each slot of projection={kind!r} is made "

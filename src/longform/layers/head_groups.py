@@ -3,6 +3,7 @@
 Axes: B batch, n tokens, S slots, D hidden, h heads, d head dimension.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn.functional import pad
 from longform.functional.attention import Weighted, slot_attention, weighted_slots
 from longform.functional.masks import is_empty
 from longform.functional.one_pass import constant
+from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.linear import Weights
 
@@ -45,24 +47,32 @@ def attend_by_groups(
         options |= {"distance_bias": shared.distance_bias, "output_attentions": output_attentions}
         out, weights = slot_attention(query, key, value, slot_mask=usable, **options)
         return out.transpose(1, 2).flatten(2), weights
-    near = None if attention.window is None else attention.near_and_far(mask, x) | options
+    if attention.window is not None:
+        options |= attention.near_and_far(mask, x)
+        options |= {"memory_bias": attention.memory_bias, "distance_bias": shared.distance_bias}
     parts: list[Any] = []
     for heads, projection in zip(attention.head_groups, attention.groups, strict=True):
         own = [of_heads(each, heads, 1) for each in (query, key, value)]
         form_memory = partial(projection.from_heads, *(each.transpose(1, 2) for each in own[1:]), mask, x)
-        if near is None:
-            memory, attend = form_memory(), weighted_slots if output_attentions else slot_attention
-            parts.append(attend(own[0], memory.key, memory.value, slot_mask=memory.usable, **options))
-        else:
-            attend = weighted_window if output_attentions else windowed_attention
-            biases = {"memory_bias": attention.memory_bias, "distance_bias": shared.distance_bias}
-            biases = {name: None if bias is None else of_heads(bias, heads, 0) for name, bias in biases.items()}
-            parts.append(attend(*own, form_memory, **(near | biases)))
+        parts.append(_attend_group(own, form_memory, heads, options, weighted=output_attentions))
     if output_attentions:
         out, weights = join_weighted(parts, attention.head_groups)
     else:
         out, weights = join_heads([out for out, _ in parts], attention.head_groups), None
     return out.transpose(1, 2).flatten(2), weights
+
+
+def _attend_group(
+    own: list[Tensor], form_memory: Callable[[], Memory], heads: list[int], options: dict[str, Any], *, weighted: bool
+) -> Any:
+    """Attention of ``heads`` of one k, with ``own`` query, key and value (B, ., n, d); ``options``: of all heads."""
+    if "window" not in options:
+        memory, attend = form_memory(), weighted_slots if weighted else slot_attention
+        return attend(own[0], memory.key, memory.value, slot_mask=memory.usable, **options)
+    attend = weighted_window if weighted else windowed_attention
+    of_group: Any = {name: options[name] for name in ("memory_bias", "distance_bias")}
+    biases: Any = {name: None if bias is None else of_heads(bias, heads, 0) for name, bias in of_group.items()}
+    return attend(*own, form_memory, **(options | biases))
 
 
 def of_heads(x: Tensor, heads: list[int], axis: int) -> Tensor:
@@ -79,9 +89,9 @@ def join_heads(parts: list[Tensor], groups: list[list[int]]) -> Tensor:
 
 
 def join_weighted(parts: list[Weighted], groups: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """What heads found (B, h, n, d) and weights (B, h, n, S) of all heads in their order, from those of ``groups``.
+    """Outputs (B, h, n, d) and weights (B, h, n, S) of all heads in their order, from those of ``groups``.
 
-    What they found is made from the weights that are returned, so that these have a gradient.
+    Outputs are made from the weights that are returned, so that these have a gradient.
     """
     widths = [weights.shape[-1] for weights, _ in parts]
     filled = [pad(weights, (max(widths) - weights.shape[-1], 0)) for weights, _ in parts]

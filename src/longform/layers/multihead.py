@@ -40,6 +40,11 @@ def _of_one_text(out: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | 
     return out[0], None if weights is None else weights[0]
 
 
+def _pair(found: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """An output and its weights, None where there are none."""
+    return found if isinstance(found, tuple) else (found, None)
+
+
 class LinformerMultiheadAttention(LinformerAttention):
     """LinformerAttention with the call, the weights' names and the conventions of nn.MultiheadAttention.
 
@@ -181,7 +186,7 @@ class LinformerMultiheadAttention(LinformerAttention):
         elif query.shape == key.shape == value.shape:
             shared = NOTHING_SHARED if one_input else Shared(query=query, value=value)
             found = super().forward(key, mask, shared=shared, output_attentions=need_weights)
-            out, weights = found if need_weights else (found, None)
+            out, weights = _pair(found)
         else:
             raise InputError(
                 f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}: "

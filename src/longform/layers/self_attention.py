@@ -86,7 +86,7 @@ class SelfAttention(nn.Module, ABC):
         another shape.
         """
         width = self.context_size if name == "context" else self.hidden_size
-        if hidden_states.is_nested or hidden_states.dim() != 3 or hidden_states.shape[2] != width:
+        if hidden_states.is_nested or hidden_states.shape[2:] != (width,):
             self.check_shape(hidden_states, name)
         hidden, device = hidden_states, hidden_states.device.type
         batch, length, _ = hidden.shape
@@ -146,7 +146,7 @@ class SelfAttention(nn.Module, ABC):
         return self._by_head(keys, mask, shared.rotation), self._by_head(values, mask)
 
     def value_source(self, value: Tensor, mask: Tensor | None) -> Tensor:
-        """What values are made of, (B, n, .), zeros on padding, and convolved where it is as wide as keys' source."""
+        """The source of values, (B, n, .), zeros on padding, and convolved where it is as wide as that of keys."""
         if value.shape[2] != self.context_size:
             return blank_padding(value, mask)
         return self.convolve(*self.prepare(value, mask, name="context"))

@@ -92,7 +92,7 @@ def attention_in_parts(
     if not is_long(hidden) or not isinstance(attention, LinformerAttention) or not attention.streams(hidden.shape[1]):
         return None
     if shared.distance_bias is not None:
-        attention.check_distances(shared.distance_bias)
+        attention.check_shared(shared, hidden)
     hidden, mask = attention.prepare(hidden, mask)
     if attention.window is None:
         hidden = attention.convolve(hidden, mask)

@@ -213,10 +213,8 @@ class LinformerConfig(PreTrainedConfig):
                 causal=self.causal,
                 model_slots=tuple(slots for layer in every for slots in layer),
             )
-            if self.causal:
-                check_causal(
-                    self.projection, self.attention_window, Lengths(self.max_position_embeddings, head_slots, True)
-                )
+            lengths = Lengths(self.max_position_embeddings, head_slots, True)
+            check_causal(self.projection, self.attention_window, lengths, causal=self.causal)
         if self.causal and (self.relative_attention_num_buckets or "sliding_attention" in self.kinds_of_layers()):
             raise ConfigurationError(
                 "causal=True goes neither with relative_attention_num_buckets nor with 'sliding_attention' in "

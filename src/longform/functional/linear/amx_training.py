@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 from torch.nn.functional import gelu
 from torch.nn.functional import linear as plain_linear
 
-from longform.functional.conditions import TILE_MULTIPLE
+from longform.functional.conditions import TILE_MULTIPLE, ask_gradient, is_plain
 from longform.functional.execution import has_values
 from longform.functional.linear.amx import FLOAT32, FLOAT32_TRANSPOSED, GELU, GELU_SLOPE, NO_EPILOGUE, apart, has_units
 from longform.functional.native.jobs import LinearJob, WeightGradientJob, flat_rows, pointer, strided
@@ -28,14 +27,11 @@ def suits_amx(x: Tensor, *layers: Tensor | None) -> bool:
     """Whether AmxLinear or AmxFeedForward trains ``layers``, weights (F, D) that follow each other and their biases (F)
     or None, on x (..., D): float32 under autocast to bfloat16, contiguous, sizes multiples of 32, on a CPU with AMX.
     """
-    if not (torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16 and has_units()):
+    autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    if not (autocast and has_units() and has_values() and ask_gradient((x, *layers))):
         return False
-    given = [y for y in layers if y is not None]
-    if not torch.is_grad_enabled() or not any(y.requires_grad for y in (x, *given)) or not has_values():
-        return False
-    plain = all(y.is_cpu and type(y) in (Tensor, Parameter) for y in (x, *given))
-    wide = x.dtype in (torch.float32, torch.bfloat16) and all(y.dtype == torch.float32 for y in given)
-    return plain and wide and _fit_tiles(x, layers)
+    wide = is_plain(x, x.dtype) and x.dtype in (torch.float32, torch.bfloat16)
+    return wide and all(y is None or is_plain(y, torch.float32) for y in layers) and _fit_tiles(x, layers)
 
 
 def _fit_tiles(x: Tensor, layers: tuple[Tensor | None, ...]) -> bool:

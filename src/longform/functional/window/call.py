@@ -107,7 +107,7 @@ class WindowCall(Call):
         """The choice of each block, where there is selection."""
         memory = self.memory
         assert memory.slots is not None
-        far = once_a_pass(formula.blocks_of, self.mask, memory.slots, self.neighbours, **self._given).far
+        far = cached_in_forward(formula.blocks_of, self.mask, memory.slots, self.neighbours, **self._given).far
         return select(
             block_sums(self.query, self.mask, self.window), memory.key, far, memory.slots, self.mask,
             length=self.query.shape[2], sinks=self.sinks, budget=self.memory_budget, most=self.selected,
