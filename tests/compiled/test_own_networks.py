@@ -34,6 +34,24 @@ def test_one_graph(options, shape):
         assert_close(one, other, scope="model")
 
 
+@pytest.mark.parametrize("kind", ["weighted_mean", "mean", "max"])
+def test_where_each_token_is_a_slot_it_is_full_attention(kind):
+    """As for the 50 patches of an image with projected_length=64: nothing is shortened, and no scorer is made."""
+    torch._dynamo.reset()
+    encoder = randomised(LinformerEncoder(16, 2, 4, 50, projected_length=64, projection=kind))
+    hidden, mask = torch.randn(2, 50, 16), torch.arange(50) < torch.tensor([[50], [31]])
+    compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
+    for training in (True, False):
+        out = compiled.train(training)(hidden, mask)
+        assert_close(out, encoder.train(training)(hidden, mask), scope="model")
+    out.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+    exported = torch.export.export(encoder, (hidden,)).module()
+    assert_close(exported(hidden), encoder(hidden), scope="model")
+    weights = encoder(hidden, output_attentions=True).attentions[0]
+    assert weights.shape == (2, 4, 50, 50)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("options", [{}, {"max_length": 64, "projected_length": 8, "projection": "linear"}], ids=str)
 def test_a_graph_says_what_a_float_mask_cannot_hold(options):

@@ -283,7 +283,7 @@ def test_where_triton_fails_another_kernel_serves(monkeypatch):
 
 
 def test_without_triton(monkeypatch):
-    monkeypatch.setattr(triton_support, "_has_triton", lambda: False)
+    monkeypatch.setattr(triton_support, "has_triton", lambda: False)
     dispatch.ask_again()
     with kernels.use(window="triton"), pytest.raises(ConfigurationError, match="lacks: Triton"):
         call()

@@ -10,8 +10,10 @@ from torch.func import functional_call, grad, vmap
 from torch.utils._pytree import tree_map
 
 from longform import LinformerAttention, LinformerEncoder, LinformerModel, Projection, kernels
+from longform.choices import PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import fused
+from longform.layers.sequence_projection import CLASSES, RunProjection, make_projection
 from strategies import randomised
 from tolerances import assert_close
 
@@ -134,3 +136,14 @@ def test_fused_attention_gets_a_mask_only_where_something_is_padded(monkeypatch,
     mask = torch.arange(60) < torch.tensor([[60], [30]])
     made(torch.randn(2, 60, 32), mask if padded else None)
     assert [mask is not None for mask in masks] == [padded]
+
+
+def test_every_kind_of_projection_has_a_class():
+    named = [kind for each in CLASSES for kind in each.kinds]
+    assert sorted(named) == sorted(PROJECTION_KINDS)
+    for kind, facts in PROJECTION_KINDS.items():
+        made = make_projection(kind, hidden_size=8, heads=2, head_dim=4, max_length=16, slots=4)
+        assert isinstance(made, RunProjection) == facts.covers_runs
+        assert bool([name for name, _ in made.named_parameters() if "_projection" in name]) == (
+            facts.has_matrices and kind != "random"
+        )

@@ -231,7 +231,7 @@ def run(settings: Any) -> None:
     for said in filter(None, (k.measured_elsewhere(settings.max_length), raised)):
         print(f"note: {said}")
     given = {name: settings[name] for name, *_ in (*OPTIONS, *POOLING_OPTIONS)}
-    given |= {NAME: k.lengths, "sharing": sharing, "attention_window": window}
+    given |= {NAME: k.lengths, "sharing": sharing}
     result = convert(settings.source, **given, idf=Files(tuple(settings.idf)) if settings.idf else None)
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())

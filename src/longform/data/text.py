@@ -305,8 +305,7 @@ def look(
     """
     listed, report = list(map(str, sources)), ReadReport()
     here = [source_files(source, report) for source in listed if "*" not in source and "://" not in source]
-    if kept:
-        _check_no_plain_text(chain.from_iterable(here), next(iter(kept)), stdin_format)
+    _check_no_plain_text(chain.from_iterable(here), kept, stdin_format, passed=unreadable)
     fields = (*fields, *kept)
     found = [_holds_text(Path(file), fields, unreadable) for files in here for file in files[:FILES_LOOKED_AT]]
     if found and not any(found) and len(found) == sum(map(len, here)) and len(here) == len(listed):
@@ -314,14 +313,19 @@ def look(
     return report.passed_over
 
 
-def _check_no_plain_text(files: Iterable[str | Path], field: str, stdin_format: str) -> None:
-    for file in files:
+def _check_no_plain_text(
+    files: Iterable[str | Path], kept: Collection[str], stdin_format: str, *, passed: bool
+) -> None:
+    """Raise DataError where fields are to be ``kept`` and plain text is read, which has none; ``passed``: plain files
+    are passed by.
+    """
+    for file in files if kept else ():
         if file == STANDARD_INPUT:
             plain, named = stdin_format == "lines", "standard input"
         else:
-            plain, named = Path(file).is_file() and file_kind(Path(file)) == TEXT, str(file)
+            plain, named = not passed and Path(file).is_file() and file_kind(Path(file)) == TEXT, str(file)
         if plain:
-            raise DataError(f'{named}: no field "{field}" to keep; plain text has no fields')
+            raise DataError(f'{named}: no field "{next(iter(kept))}" to keep; plain text has no fields')
 
 
 def _holds_text(path: Path, fields: Iterable[str | None], unreadable: bool) -> bool:

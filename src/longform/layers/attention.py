@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from longform.choices import POOLED
+from longform.choices import POOLED, PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
 from longform.functional.masks import is_empty, mask_of_text
@@ -35,14 +35,12 @@ from longform.layers.sequence_projection import SequenceProjection, in_process_g
 from longform.layers.short_convolution import ShortConvolution
 
 
-def _reaches(window: int | None, tokens: int) -> bool:
-    """Whether blocks of the window with both neighbours reach across so many tokens."""
-    return window is not None and 2 * window >= tokens
-
-
-def _single_tokens(projections: list[SequenceProjection], sinks: int) -> int:
-    """Tokens of the longest text whose slots are its tokens, in all heads; 0 with sinks, which would be slots twice."""
-    return 0 if sinks else min((projection.single_tokens for projection in projections), default=0)
+def _sees_all(options: Projection, sizes: Lengths, window: int | None) -> bool:
+    """Whether every query sees every token of the longest text: in blocks of the window, or as a slot of its own."""
+    if window is not None:
+        return 2 * window >= sizes.tokens
+    keeps = PROJECTION_KINDS[options.kind].keeps_tokens and not options.sink_tokens
+    return keeps and min(sizes.slots) >= sizes.tokens
 
 
 def _move(module: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
@@ -51,31 +49,37 @@ def _move(module: nn.Module, device: torch.device | str | None, dtype: torch.dty
 
 
 class LinformerAttention(SelfAttention):
-    """Multi-head self-attention in O(n k): softmax(Q K'ᵀ / sqrt(d) + log c) V' over k slots (paper §4, equation 7).
+    """Multi-head self-attention in O(n k): softmax(Q K'ᵀ / sqrt(d)) V' over k slots (paper §4, equation 7).
 
     ::
 
-        X  = X + conv(X)                                     short_convolution taps around each token
-        Q, K, V = X W_Q, X W_K, X W_V                        for each head
-        K'_j = sum over the tokens t of run j of p_t K_t     slot j; V' likewise, with weights of its own
-        p  = softmax over the run of (X w)                   "weighted_mean"; 1 / c_j for "mean"
-        K' = E K, V' = F V                                   "linear", the paper's: E and F (k, N) are learned
-        out = softmax(Q K'ᵀ / sqrt(d)) V' W_O
+        Y = X + conv(X)                              depthwise, short_convolution taps around each token, zero at first
+        Q, K, V = Y W_Q + b_Q, Y W_K + b_K, Y W_V + b_V                                           split into h heads
+        K'_j = sum over t in run j of p_t K_t        slot j, and V'_j likewise
+               p = softmax over run j of (Y u)       "weighted_mean": a vector u (D) of each head for K, one for V
+               p = 1 / c_j                           "mean", of the c_j tokens of text in run j
+        K' = E K, V' = F V                           "linear", the paper's: learned E and F (k, N), at first block means
+        out = softmax(Q K'ᵀ / sqrt(d)) V' W_O + b_O
 
-    With an ``attention_window`` of w tokens a query of block i sees the tokens of blocks i-1, i and i+1 themselves, and
-    of slots only those that cover none of these, in one softmax: its logits on a slot of c_j tokens get + log c_j +
-    memory_bias of the head, since the slot stands for c_j keys. Of these slots the ``selected_slots`` that the block's
-    mean query looks at most are replaced by their tokens, see functional/window/selection.py.
+    Run j holds the positions j c to (j + 1) c - 1; c is ``tokens_per_slot``, or the smallest divisor of ceil(N / k)
+    that fits the text into k slots, so that a text of at most k tokens is attended to exactly. "max" takes the largest
+    of each feature, "convolution" learned taps. E and F use their first n columns; padding never counts.
+
+    With an ``attention_window`` of w tokens, a multiple of c, a query of block i sees the tokens of blocks i-1, i and
+    i+1 themselves, and of slots only those of other blocks, in one softmax, in which the logit of a slot gets + log c_j
+    + memory_bias of the head (learned, 0 at first), since it stands for c_j keys. Of these slots the ``selected_slots``
+    with the largest products with the mean query of the block, for each head, are replaced by their tokens, see
+    functional/window/selection.py.
 
     Arguments:
 
     * ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h).
     * ``max_length`` N: the most tokens; None for any number, with ``tokens_per_slot`` and runs of tokens.
-    * ``projected_length``: k, the most slots (a shorter text has fewer); a list of h (one for each head, with sharing
-      "none"); or "auto", a slot for 4 tokens, at least 64 slots and at most 256.
+    * ``projected_length``: k, the most slots (a shorter text has fewer); a list of h (one for each head, with
+      Projection(kind, sharing="none")); or "auto", a slot for 4 tokens, at least 64 slots and at most 256.
     * ``tokens_per_slot`` in place of k: a slot for so many tokens, whatever the length; 4 where neither is given.
     * ``projection``: how keys and values are shortened, a name ("weighted_mean", "mean", "max", "convolution",
-      "linear", "random") or a Projection with its options.
+      "linear", "random") or a Projection with its options (of kind "linear" unless it says another).
     * ``attention_window``: None, or tokens that are seen exactly on each side, in blocks of that size.
     * ``selected_slots``: far slots that each block sees token by token.
     * ``short_convolution``: taps, an odd number, of a convolution over neighbouring tokens that is added to the input;
@@ -88,11 +92,13 @@ class LinformerAttention(SelfAttention):
     * ``tile``: inputs are grids (B, H, W, D) or (B, T, H, W, D), channels last, and a slot is a tile of so many tokens
       along each axis; ``attention_window`` is then a tuple too, of a block's tokens along each axis.
     * ``grid``: tokens along each axis, of inputs (B, prefix + H W, D); also in the call.
-    * ``num_prefix_tokens``: leading tokens that every query sees exactly (class tokens).
+    * ``num_prefix_tokens``: leading tokens (class tokens) that have slots of their own, beside the k; with "linear"
+      rows of E that begin as one token each.
     * ``device``, ``dtype``: of the parameters.
 
-    Weights that ``forward`` returns are (B, h, n, k); with a window (B, h, n, S + 3 w), slots (prefix tokens first),
-    then the query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``.
+    Weights that ``forward`` returns are (B, h, n, S), of prefix tokens and slots; with a window (B, h, n, S + 3 w), of
+    these, then of the query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``,
+    and where each token is a slot.
     Raises ConfigurationError for options that do not go together.
     """
 
@@ -161,9 +167,9 @@ class LinformerAttention(SelfAttention):
         self.sinks = options.sink_tokens if options.kind in POOLED else 0
         self.window, self.memory_budget, self.dropout = window, options.memory_budget, dropout
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
-        self.selected_slots = min(selected_slots, *lengths)  # there are no more
-        # Blocks of w with both neighbours reach across the whole text: full attention, and no memory to own.
-        self.covers_all = _reaches(window, sizes.tokens) and not (causal or tiles)
+        self.selected_slots = min(selected_slots, *lengths)  # no more than there are slots
+        # Blocks of w with both neighbours reach across any text, or each token is a slot: full attention, and no slots.
+        self.covers_all = _sees_all(options, sizes, window) and not (causal or tiles)
         self.head_groups = equal_lengths(lengths)
         self._slots = lengths
         self._make_projection = partial(
@@ -176,7 +182,7 @@ class LinformerAttention(SelfAttention):
         )
         own = self._own_projections()
         self.groups = nn.ModuleList(own)
-        self.single_tokens = _single_tokens(own, self.sinks)
+        self.tokens_kept = min((made.single_tokens for made in own), default=0)
         if taps:
             self.convolution = ShortConvolution(self.context_size, taps, causal=causal, axes=len(tile or (1,)))
         self.memory_bias = None
@@ -217,7 +223,7 @@ class LinformerAttention(SelfAttention):
         small for a bias by distance.
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
-        if self._is_special(hidden_states, context, shared):
+        if self._needs_special_case(hidden_states, context, shared):
             attend = self._special_case(context, context_mask, grid, shared)
             out, weights = attend(self, hidden_states, mask, output_attentions=output_attentions)
         else:
@@ -251,14 +257,16 @@ class LinformerAttention(SelfAttention):
             return True
         if self.causal or torch.compiler.is_compiling() or (output_attentions and self.window is not None):
             return False
-        most = self.single_tokens if self.window is None else 2 * self.window
+        most = self.tokens_kept if self.window is None else 2 * self.window
+        if self.sinks and self.window is None:  # which have slots of their own
+            return False
         return length <= most and not (self.training and in_process_group())
 
     def shorten(self, x: Tensor, mask: Tensor | None, shared: Shared) -> Memory:
-        """Keys and values of the slots, (B, h, k, d) each, from x (B, n, D); those of all tokens where they are in
-        reach.
+        """Keys and values of the slots, (B, h, k, d) each, from x (B, n, D); of all tokens where ``reaches_all``.
 
-        From the hidden states where keys and values are products of them and no more; else from keys and values.
+        x is shortened before W_K and W_V where nothing stands between (no rotation, no adapter, no value of its own);
+        else keys and values are.
         """
         if self.reaches_all(x.shape[1]):
             key, value = self.keys_and_values(x, None, shared)
@@ -285,7 +293,7 @@ class LinformerAttention(SelfAttention):
             "sinks": self.sinks,
             "causal": self.causal,
             "selected": self.selected_slots,
-            "slots_are_tokens": known and x.shape[1] <= self.single_tokens,
+            "slots_are_tokens": known and x.shape[1] <= self.tokens_kept,
         }
 
     def projection(self, shared: Shared) -> SequenceProjection:
@@ -341,7 +349,7 @@ class LinformerAttention(SelfAttention):
         times = self.num_heads // self.num_key_value_heads
         return [repeated_heads(layer, self.num_key_value_heads, times) for layer in (self.key, self.value)]
 
-    def _is_special(self, hidden_states: Tensor, context: Tensor | None, shared: Shared) -> bool:
+    def _needs_special_case(self, hidden_states: Tensor, context: Tensor | None, shared: Shared) -> bool:
         """Whether the plain steps do not serve: another source, a cache, a grid, heads of several k, no tokens."""
         return self.is_special or context is not None or shared.cache is not None or is_empty(hidden_states)
 

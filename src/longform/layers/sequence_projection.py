@@ -35,7 +35,7 @@ from longform.functional.slots import (
     with_sink_slots,
 )
 from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
-from longform.layers.geometry import Projection
+from longform.layers.geometry import Projection, check_choice
 from longform.layers.linear import both, joined
 
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
@@ -291,9 +291,10 @@ class RunProjection(SequenceProjection):
     def pool(
         self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values of every token, (B, n, h, d), padding blanked -> (B, S, h, d) each.
+        """Keys and values of every token, (B, n, h, d), padding blanked -> (B, S, h, d) each, zeros for empty slots.
 
-        ``hidden`` (B, n, D): what they are made of.
+        ``mask`` (B, n): text that is no sink (a mean's has the sinks still); ``hidden`` (B, n, D): what keys and values
+        are made of. S is that of ``slots.count``.
         """
 
     def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
@@ -536,5 +537,6 @@ CLASSES = (DenseProjection, WeightedMeanProjection, MeanProjection, MaxProjectio
 def make_projection(options: Projection | str, **shape: Any) -> SequenceProjection:
     """The module for ``options``, or for a kind of Projection, and sizes as in ProjectionShape."""
     chosen = Projection.of(options)
+    check_choice("projection", chosen.kind, tuple(kind for each in CLASSES for kind in each.kinds))
     made = next(each for each in CLASSES if chosen.kind in each.kinds)
     return made.of(chosen, ProjectionShape(**shape))

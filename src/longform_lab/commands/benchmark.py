@@ -17,7 +17,7 @@ COMPETITORS = (
     "ours-window", "ours-linear", "ours-linear-key-value", "ours-linear-headwise", "ours-linear-none", "ours-mean",
     "ours-convolution", "ours-convolution-key-value", "ours-convolution-layerwise", "ours-convolution-none",
     "weights-first", "sdpa", "bert-sdpa", "unfused", "lucidrains", "lucidrains-share-kv", "tatp22", "longformer",
-    "bigbird", "nystromformer", "modernbert", "recurrent",
+    "bigbird", "nystromformer", "modernbert", "reformer", "performer", "recurrent",
 )  # fmt: skip
 
 
