@@ -27,7 +27,7 @@ help:
 	@echo "make test-versions the main tests with the lower bounds of pyproject.toml, in an environment of its own;"
 	@echo "                   RESOLUTION=highest: with the newest of all that it names"
 	@echo "make gpu-check     times, trainings and the tests of a GPU in nine minutes, without .venv too; DRY=1: on a CPU"
-	@echo "make campaign      kills, full disks, broken files, sanitizers; half an hour of a core; make test has a part;"
+	@echo "make campaign      kills, full disks, broken files, sanitizers; over an hour; make test has a part;"
 	@echo "                   goes on where it was; appends to benchmarks/records"
 	@echo "make check         lint, docs, documented public names, generated tables"
 	@echo "make lint          ruff, ty, import-linter, docstrings and branches"

@@ -71,6 +71,7 @@ def test_forward_and_gradients_equal_float64(case):
     with machine("amx" if trains else None), torch.autocast("cpu", dtype=HALF, enabled=trains):
         out = call(*leaves)
     assert out.dtype == dtype
+    assert ("Amx" in type(out.grad_fn).__name__) == trains
     assert_close(out, exact(*wide), scope="model")
     assert_near(gradients_of_gradients(out, leaves, dtype), gradients_of_gradients(exact(*wide), wide, dtype), dtype)
 

@@ -36,8 +36,8 @@ KINDS: dict[str, dict[str, Any]] = {
 # With a dispatcher that was asked at each call it took 218 in 18 files, 276 and 293 with a window. The first number is
 # of training; in inference on a CPU a window attends each document by itself.
 MOST_CALLS = {
-    "linear": (42, 45), "linear, shared": (42, 45), "mean": (42, 45), "weighted_mean": (40, 43),
-    "mean, window": (66, 93), "weighted_mean, window": (69, 96),
+    "linear": (42, 45), "linear, shared": (39, 42), "mean": (34, 37), "weighted_mean": (36, 39),
+    "mean, window": (60, 88), "weighted_mean, window": (65, 93),
 }  # fmt: skip
 MOST_CALLS |= {  # selection adds at most twelve
     kind.replace("window", "selection"): (most[0] + 12, most[1] + 12)

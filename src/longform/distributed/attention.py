@@ -87,7 +87,7 @@ class ParallelAttention(LinformerAttention):
         assert shared.rotation is None
         key, value = (each.transpose(1, 2) for each in self.keys_and_values(x, part.own_mask))
         heads = list(range(self.num_heads))
-        [memory] = self._summed([self._share_of_heads(key, value, x, heads, self.projection(shared), part)])
+        [memory] = self._summed([self._share_of_heads(key, value, x, heads, self.projection_for(shared), part)])
         return memory
 
     def _share_of_heads(
@@ -104,7 +104,7 @@ class ParallelAttention(LinformerAttention):
         """Attention from hidden (B, m, D) to slots of the whole text, whose k differs between heads: (B, h, m, d)."""
         key, value = (each.transpose(1, 2) for each in self.keys_and_values(hidden, part.own_mask))
         memories = self._summed([self._share_of_heads(key, value, hidden, *group, part) for group in groups])
-        query, rate = self.queries(hidden), self.dropout if self.training else 0.0
+        query, rate = self.queries(hidden), self.dropout_rate
         found = [
             slot_attention(of_heads(query, heads, 1), *memory[:2], slot_mask=memory.usable, dropout=rate)[0]
             for (heads, _), memory in zip(groups, memories, strict=True)
@@ -141,7 +141,7 @@ class ParallelAttention(LinformerAttention):
                 memory_budget=self.memory_budget,
                 sinks=self.sinks,
                 mask=mask,
-                dropout=self.dropout if self.training else 0.0,
+                dropout=self.dropout_rate,
                 first_block=(part.start - ends[0]) // window,
             )
             contexts.append(attended)

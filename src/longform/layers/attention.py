@@ -162,10 +162,11 @@ class LinformerAttention(SelfAttention):
             num_key_value_heads=num_key_value_heads,
             max_length=max_length,
             bias=bias,
+            dropout=dropout,
             context_size=context_size,
         )
         self.sinks = options.sink_tokens if options.kind in POOLED else 0
-        self.window, self.memory_budget, self.dropout = window, options.memory_budget, dropout
+        self.window, self.memory_budget = window, options.memory_budget
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
         self.selected_slots = min(selected_slots, *lengths)  # no more than there are slots
         # Blocks of w with both neighbours reach across any text, or each token is a slot: full attention, and no slots.
@@ -182,6 +183,7 @@ class LinformerAttention(SelfAttention):
         )
         own = self._own_projections()
         self.groups = nn.ModuleList(own)
+        # Tokens of the longest text of which each is a slot, in all heads.
         self.tokens_kept = min((made.single_tokens for made in own), default=0)
         if taps:
             self.convolution = ShortConvolution(self.context_size, taps, causal=causal, axes=len(tile or (1,)))
@@ -223,17 +225,17 @@ class LinformerAttention(SelfAttention):
         small for a bias by distance.
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
+        if shared.distance_bias is not None or shared.query_mask is not None:
+            self.check_shared(shared, hidden_states)
         if self._needs_special_case(hidden_states, context, shared):
-            attend = self._special_case(context, context_mask, grid, shared)
+            attend = self._special_case(hidden_states, context, context_mask, grid, shared)
             out, weights = attend(self, hidden_states, mask, output_attentions=output_attentions)
         else:
-            if shared.distance_bias is not None or shared.query_mask is not None:
-                self.check_shared(shared, hidden_states)
             x, mask = self.prepare(hidden_states, mask)  # (B, n, D), zeros on padding
             x = self.convolve(x, mask)  # (B, n, D)
             query = self.queries_of(hidden_states, x, mask, shared)  # (B, h, n, d)
             options: Any = {
-                "dropout": self.dropout if self.training else 0.0,
+                "dropout": self.dropout_rate,
                 "distance_bias": shared.distance_bias,
                 "output_attentions": output_attentions,
             }
@@ -257,9 +259,9 @@ class LinformerAttention(SelfAttention):
             return True
         if self.causal or torch.compiler.is_compiling() or (output_attentions and self.window is not None):
             return False
-        most = self.tokens_kept if self.window is None else 2 * self.window
-        if self.sinks and self.window is None:  # which have slots of their own
-            return False
+        # Sinks have slots of their own, so that with them the slots are more than the tokens.
+        windowless = 0 if self.sinks else self.tokens_kept
+        most = windowless if self.window is None else 2 * self.window
         return length <= most and not (self.training and in_process_group())
 
     def shorten(self, x: Tensor, mask: Tensor | None, shared: Shared) -> Memory:
@@ -273,14 +275,14 @@ class LinformerAttention(SelfAttention):
             return Memory(key, value, None if mask is None else mask[:, None], None)
         if shared.rotation is None and shared.value is None and are_affine(self.key, self.value):
             sides = (self.key, self.value) if self.num_key_value_heads == self.num_heads else self._repeated_sides()
-            return self.projection(shared).from_hidden(x, mask, *sides, self.num_heads)
+            return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads)
         return self.shorten_heads(*self.keys_and_values(x, mask, shared), mask, x, shared)
 
     def shorten_heads(
         self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED
     ) -> Memory:
         """Slots from keys and values (B, h, n, d) of x (B, n, D)."""
-        return self.projection(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x)
+        return self.projection_for(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x)
 
     def near_and_far(self, mask: Tensor | None, x: Tensor) -> dict[str, Any]:
         """Options of ``windowed_attention`` for x (B, n, D)."""
@@ -296,7 +298,7 @@ class LinformerAttention(SelfAttention):
             "slots_are_tokens": known and x.shape[1] <= self.tokens_kept,
         }
 
-    def projection(self, shared: Shared) -> SequenceProjection:
+    def projection_for(self, shared: Shared) -> SequenceProjection:
         """The module that shortens keys and values: of this layer, or of all. Raises ConfigurationError where a shared
         one is missing or too much.
         """
@@ -338,11 +340,16 @@ class LinformerAttention(SelfAttention):
         """Whether a text of ``length`` tokens may be attended some tokens at a time, from slots and neighbours."""
         return not (self.causal or self.is_special or self.reaches_all(length))
 
-    def attend_nothing(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Attention of hidden (B, n, D) to no tokens: zeros (B, n, h d), and weights (B, h, n, 0)."""
-        batch, length, _ = hidden.shape
-        width = self.num_heads * self.head_dim
-        return hidden.new_zeros(batch, length, width), hidden.new_zeros(batch, self.num_heads, length, 0)
+    def attend_nothing(
+        self, hidden_states: Tensor, mask: Tensor | None = None, *, output_attentions: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Attention of hidden_states (B, ..., D), n tokens in all, to no tokens: zeros (B, ..., h d), and weights
+        (B, h, n, 0).
+        """
+        tokens = hidden_states.flatten(1, -2)
+        self.check_shape(tokens, "hidden_states")
+        out = hidden_states.new_zeros(*hidden_states.shape[:-1], self.num_heads * self.head_dim)
+        return out, hidden_states.new_zeros(len(tokens), self.num_heads, tokens.shape[1], 0)
 
     def _repeated_sides(self) -> list[Weights]:
         """Weights of keys and values with the rows of each head as often as heads of queries share it."""
@@ -354,13 +361,16 @@ class LinformerAttention(SelfAttention):
         return self.is_special or context is not None or shared.cache is not None or is_empty(hidden_states)
 
     def _special_case(
-        self, context: Tensor | None, context_mask: Tensor | None, grid: tuple[int, ...] | None, shared: Shared
-    ) -> Callable[..., tuple[Tensor, Tensor | None]]:
+        self, hidden_states: Tensor, context: Tensor | None, context_mask: Tensor | None, grid: tuple[int, ...] | None,
+        shared: Shared,
+    ) -> Callable[..., tuple[Tensor, Tensor | None]]:  # fmt: skip
         """The function that attends in place of the plain steps: (layer, hidden states, mask) -> (B, n, h d), and
         weights or None.
         """
         if context is not None:
             return partial(attend_context, context=context, context_mask=context_mask)
+        if is_empty(hidden_states):
+            return LinformerAttention.attend_nothing
         if self.grid is not None:
             return partial(attend_grid, grid=self.grid, extents=grid, shared=shared)
         if shared.cache is not None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from longform.errors import InputError
-from longform.functional.masks import TextFirst, blank_padding, checked_mask, is_empty, text_first
+from longform.functional.masks import TextFirst, blank_padding, checked_mask, text_first
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
 from longform.layers.sequence_projection import RunProjection
@@ -139,9 +139,6 @@ def attend_cached(
     """LinformerAttention's steps for hidden_states (B, n, D) that go on from the cache in ``shared``, or fill it:
     (B, n, h d), and weights or None. Raises InputError for weights of tokens that go on.
     """
-    if is_empty(hidden_states):
-        attention.check_shape(hidden_states, "hidden_states")
-        return attention.attend_nothing(hidden_states)
     if shared.cache.begun:
         return _attend_next(attention, hidden_states, mask, shared, output_attentions=output_attentions), None
     x, mask = attention.prepare(hidden_states, mask)
@@ -149,7 +146,7 @@ def attend_cached(
     key, value = attention.keys_and_values(x, mask, shared)
     memory = attention.shorten_heads(key, value, mask, x)
     _remember(attention, hidden_states, x, (key, value), memory, mask, shared)
-    options = attention.near_and_far(mask, x) | {"dropout": attention.dropout if attention.training else 0.0}
+    options = attention.near_and_far(mask, x) | {"dropout": attention.dropout_rate}
     out, weights = windowed_attention(
         attention.queries(x, shared.rotation),
         key,

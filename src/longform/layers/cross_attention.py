@@ -47,8 +47,12 @@ def attend_context(
     source = attention.convolve(source, mask)
     query = attention.queries(hidden_states.to(source.dtype))
     memory = attention.shorten(source, mask, Shared(value=value))
-    rate = attention.dropout if attention.training else 0.0
     out, weights = slot_attention(
-        query, memory.key, memory.value, slot_mask=memory.usable, dropout=rate, output_attentions=output_attentions
+        query,
+        memory.key,
+        memory.value,
+        slot_mask=memory.usable,
+        dropout=attention.dropout_rate,
+        output_attentions=output_attentions,
     )
     return out.transpose(1, 2).flatten(2), weights

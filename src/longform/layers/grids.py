@@ -19,7 +19,6 @@ from torch import Tensor
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
-from longform.functional.masks import is_empty
 from longform.functional.one_pass import kept
 from longform.functional.window import windowed_attention
 from longform.functional.window.formula import block_count
@@ -172,16 +171,13 @@ def attend_grid(
     sizes = shared.grid or grid.extents(shape, extents)
     mask = mask.flatten(1) if mask is not None and mask.shape == shape[:-1] else mask
     hidden_states = hidden_states.flatten(1, -2)
-    if is_empty(hidden_states):
-        attention.check_shape(hidden_states, "hidden_states")
-        return attention.attend_nothing(hidden_states)
     x, mask = attention.prepare(hidden_states, mask)
     if attention.convolution is not None:
         x = attention.convolution(x, mask, sizes)
     order = arrangement(grid, sizes, x.device)
     x, mask = order.arranged(x, mask)
     query = attention.queries(x)
-    options: Any = {"dropout": attention.dropout if attention.training else 0.0}
+    options: Any = {"dropout": attention.dropout_rate}
     if attention.window is None:
         memory = attention.shorten(x, mask, shared)
         out, weights = slot_attention(

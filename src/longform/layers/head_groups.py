@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longform.functional.attention import Weighted, slot_attention, weighted_slots
-from longform.functional.masks import is_empty
 from longform.functional.one_pass import constant
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
@@ -34,13 +33,10 @@ def attend_by_groups(
 
     Weights of heads with fewer slots are filled up with zeros in front.
     """
-    if is_empty(hidden_states):
-        attention.check_shape(hidden_states, "hidden_states")
-        return attention.attend_nothing(hidden_states)
     x, mask = attention.prepare(hidden_states, mask)
     x = attention.convolve(x, mask)
     query = attention.queries_of(hidden_states, x, mask, shared)
-    options: Any = {"dropout": attention.dropout if attention.training else 0.0}
+    options: Any = {"dropout": attention.dropout_rate}
     key, value = attention.keys_and_values(x, mask, shared)
     if attention.reaches_all(x.shape[1], output_attentions=output_attentions):
         usable = None if mask is None else mask[:, None]

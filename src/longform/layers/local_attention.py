@@ -43,8 +43,9 @@ class LocalAttention(SelfAttention):
             num_key_value_heads=num_key_value_heads,
             max_length=max_length,
             bias=bias,
+            dropout=dropout,
         )
-        self.reach, self.dropout = reach, dropout
+        self.reach = reach
 
     def forward(
         self,
@@ -58,7 +59,7 @@ class LocalAttention(SelfAttention):
         x, mask = self.prepare(hidden_states, attention_mask)
         query = self.queries_of(hidden_states, x, mask, shared)
         query, key, value = (each.transpose(1, 2) for each in (query, *self.keys_and_values(x, mask, shared)))
-        rate, weights = self.dropout if self.training else 0.0, None
+        rate, weights = self.dropout_rate, None
         if output_attentions:
             weights = local_weights(query, key, reach=self.reach, mask=mask)
             context = local_context(weights, value, reach=self.reach, dropout=rate)

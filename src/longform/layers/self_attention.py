@@ -43,21 +43,23 @@ NOTHING_SHARED = Shared()
 
 
 class SelfAttention(nn.Module, ABC):
-    """``hidden_size`` D and ``num_heads`` h; ``head_dim`` d, None for D / h: together the heads may be narrower or
-    wider than D; ``num_key_value_heads`` g <= h of keys and values, each for h / g heads of queries; ``bias``: of the
-    four projections; ``max_length``: the most tokens, or None; ``context_size``: features of what keys and values are
-    made of, None for D.
+    """Queries, keys and values by head; ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h).
+
+    ``num_key_value_heads`` g <= h of keys and values, each for h / g heads of queries; ``bias``: of the four
+    projections; ``dropout``: of attention weights; ``max_length``: the most tokens, or None; ``context_size``: features
+    of what keys and values are made of, None for D.
 
     Raises ConfigurationError where g does not divide h, and without ``head_dim`` where h does not divide D.
     """
 
     def __init__(
         self, hidden_size: int, num_heads: int, *, head_dim: int | None, num_key_value_heads: int | None,
-        max_length: int | None, bias: bool, context_size: int | None = None,
+        max_length: int | None, bias: bool, dropout: float, context_size: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         check_key_value_heads(num_heads, num_key_value_heads)
         self.hidden_size, self.num_heads, self.max_length = hidden_size, num_heads, max_length
+        self.dropout = dropout
         self.num_key_value_heads = num_key_value_heads or num_heads
         self.head_dim = head_size(hidden_size, num_heads, head_dim)
         self.context_size = context_size or hidden_size
@@ -75,6 +77,11 @@ class SelfAttention(nn.Module, ABC):
         """Like nn.Module.train; it also swaps the kernels of linear layers."""
         set_training(self, mode)
         return super().train(mode)
+
+    @property
+    def dropout_rate(self) -> float:
+        """Share of attention weights that are dropped: none in inference."""
+        return self.dropout if self.training else 0.0
 
     def prepare(
         self, hidden_states: Tensor, mask: Tensor | None, *, name: str = "hidden_states"

@@ -5,7 +5,7 @@ g = 1 (heads share) or h.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -67,10 +67,9 @@ class SequenceProjection(nn.Module, ABC):
     multiplies_by_head: ClassVar[bool] = False  # slots from hidden states take each head's part of W_K and W_V
     single_tokens: int = 0  # of the longest text whose slots are its tokens themselves
 
-    @classmethod
-    @abstractmethod
-    def of(cls, options: Projection, shape: ProjectionShape) -> Self:
-        """The module that ``options`` ask for."""
+    def __init__(self, options: Projection, shape: ProjectionShape) -> None:
+        super().__init__()
+        self.sinks = options.sink_tokens
 
     @abstractmethod
     def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
@@ -159,48 +158,22 @@ class DenseProjection(SequenceProjection):
 
     kinds = ("linear", "random")
 
-    @classmethod
-    def of(cls, options: Projection, shape: ProjectionShape) -> Self:
-        """See SequenceProjection."""
-        return cls(
-            heads=shape.heads,
-            max_length=shape.max_length,
-            slots=shape.slots,
-            sharing=options.sharing,
-            initialisation=options.init,
-            random=options.kind == "random",
-            frozen=options.frozen,
-            sinks=options.sink_tokens,
-            rescale=options.rescale,
-            bias=options.bias,
+    def __init__(self, options: Projection, shape: ProjectionShape) -> None:
+        super().__init__(options, shape)
+        self.rescale = options.rescale
+        size = (shape.heads if options.sharing == "none" else 1, shape.slots, shape.max_length)
+        random = options.kind == "random"
+        block_mean = options.init == "block_mean" and not random
+        law: Any = {"block_mean": block_mean, "sinks": self.sinks, "fixed": random, "frozen": options.frozen}
+        self.key_projection = _Matrix(size, **law)
+        self.of_all_layers = options.sharing == "layerwise"
+        tied = options.sharing == "key_value" or self.of_all_layers
+        self.value_projection = None if tied else _Matrix(size, **law)
+        self.key_bias, self.value_bias = (
+            nn.Parameter(torch.empty(size[:2])) if options.bias else None for _ in range(2)
         )
-
-    def __init__(
-        self,
-        *,
-        heads: int,
-        max_length: int,
-        slots: int,
-        sharing: str,
-        initialisation: str = "block_mean",
-        random: bool = False,
-        frozen: bool = False,
-        sinks: int = 0,
-        rescale: bool = True,
-        bias: bool = False,
-    ) -> None:
-        super().__init__()
-        self.sinks, self.rescale = sinks, rescale
-        shape = (heads if sharing == "none" else 1, slots, max_length)
-        block_mean = initialisation == "block_mean" and not random
-        law = {"block_mean": block_mean, "sinks": sinks, "fixed": random, "frozen": frozen}
-        self.key_projection = _Matrix(shape, **law)
-        self.of_all_layers = sharing == "layerwise"
-        tied = sharing == "key_value" or self.of_all_layers
-        self.value_projection = None if tied else _Matrix(shape, **law)
-        self.key_bias, self.value_bias = (nn.Parameter(torch.empty(shape[:2])) if bias else None for _ in range(2))
         if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see docs/concepts/projections.md
-            self.learning_rate_multiplier = slots / (32 * max_length)
+            self.learning_rate_multiplier = shape.slots / (32 * shape.max_length)
         self.reset_parameters()
 
     def matrices(self) -> list[Tensor]:
@@ -272,20 +245,15 @@ class DenseProjection(SequenceProjection):
 class RunProjection(SequenceProjection):
     """Slots that stand for runs of tokens each, of one of ``sizes``: the base of means, maxima and convolutions.
 
-    The sizes are the divisors of C, or C only where it is ``fixed``. ``sinks``: leading tokens of each text that have
-    slots of their own, in front of the others.
+    The sizes are the divisors of C, or C only where it is ``fixed``. Sinks, leading tokens of each text, have slots of
+    their own, in front of the others.
     """
 
-    @classmethod
-    def of(cls, options: Projection, shape: ProjectionShape) -> Self:
-        """See SequenceProjection."""
-        return cls(slots=shape.slots, max_length=shape.max_length, fixed=shape.fixed_runs, sinks=options.sink_tokens)
-
-    def __init__(self, *, slots: int, max_length: int, fixed: bool, sinks: int = 0) -> None:
-        super().__init__()
-        base = base_slot_size(max_length=max_length, slots=slots)
-        self.slots, self.sizes, self.sinks = slots, (base,) if fixed else divisors(base), sinks
-        self.single_tokens = slots if self.sizes[0] == 1 else 0
+    def __init__(self, options: Projection, shape: ProjectionShape, *, fixed: bool = False) -> None:
+        super().__init__(options, shape)
+        base = base_slot_size(max_length=shape.max_length, slots=shape.slots)
+        self.slots, self.sizes = shape.slots, (base,) if fixed or shape.fixed_runs else divisors(base)
+        self.single_tokens = self.slots if self.sizes[0] == 1 else 0
 
     @abstractmethod
     def pool(
@@ -392,19 +360,12 @@ class WeightedMeanProjection(RunProjection):
     kinds = ("weighted_mean",)
     pools_hidden = multiplies_by_head = True
 
-    @classmethod
-    def of(cls, options: Projection, shape: ProjectionShape) -> Self:
-        """See SequenceProjection."""
-        return cls(
-            hidden_size=shape.hidden_size, heads=shape.heads, frozen=options.frozen, slots=shape.slots,
-            max_length=shape.max_length, fixed=shape.fixed_runs, sinks=options.sink_tokens,
-        )  # fmt: skip
-
-    def __init__(self, *, hidden_size: int, heads: int, frozen: bool = False, **runs: Any) -> None:
-        super().__init__(**runs)
-        self.heads = heads
-        self.scores = _Scores(hidden_size, 2 * heads, bias=False)  # a constant would be nothing to a softmax
-        self.scores.requires_grad_(not frozen)
+    def __init__(self, options: Projection, shape: ProjectionShape) -> None:
+        super().__init__(options, shape)
+        self.heads = shape.heads
+        # A bias, the same for all tokens of a run, would be nothing to a softmax.
+        self.scores = _Scores(shape.hidden_size, 2 * shape.heads, bias=False)
+        self.scores.requires_grad_(not options.frozen)
 
     def reset_parameters(self) -> None:
         """Draw the scores anew."""
@@ -472,24 +433,13 @@ class ConvolutionProjection(RunProjection):
 
     kinds = ("convolution",)
 
-    @classmethod
-    def of(cls, options: Projection, shape: ProjectionShape) -> Self:
-        """See SequenceProjection."""
-        return cls(
-            heads=shape.heads, head_dim=shape.head_dim, sharing=options.sharing, frozen=options.frozen,
-            slots=shape.slots, max_length=shape.max_length, sinks=options.sink_tokens,
-        )  # fmt: skip
-
-    def __init__(
-        self, *, heads: int, head_dim: int, sharing: str, frozen: bool = False, slots: int, max_length: int, sinks: int
-    ) -> None:
-        super().__init__(slots=slots, max_length=max_length, fixed=True, sinks=sinks)
-        taps = self.sizes[0]
-        shape = (heads if sharing == "none" else 1, head_dim, taps)
+    def __init__(self, options: Projection, shape: ProjectionShape) -> None:
+        super().__init__(options, shape, fixed=True)
+        size = (shape.heads if options.sharing == "none" else 1, shape.head_dim, self.sizes[0])
         self.single_tokens = 0  # not even where C is 1, which a tap scales
-        self.key_projection = _Kernel(shape, frozen=frozen)
-        tied = sharing in ("key_value", "layerwise")
-        self.value_projection = None if tied else _Kernel(shape, frozen=frozen)
+        self.key_projection = _Kernel(size, frozen=options.frozen)
+        tied = options.sharing in ("key_value", "layerwise")
+        self.value_projection = None if tied else _Kernel(size, frozen=options.frozen)
         self.reset_parameters()
 
     def kernels(self) -> list[Tensor]:
@@ -539,4 +489,4 @@ def make_projection(options: Projection | str, **shape: Any) -> SequenceProjecti
     chosen = Projection.of(options)
     check_choice("projection", chosen.kind, tuple(kind for each in CLASSES for kind in each.kinds))
     made = next(each for each in CLASSES if chosen.kind in each.kinds)
-    return made.of(chosen, ProjectionShape(**shape))
+    return made(chosen, ProjectionShape(**shape))

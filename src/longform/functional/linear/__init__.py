@@ -29,8 +29,9 @@ def linear_with_gelu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     nearer to the exact GELU than an exact one of a rounded product: 1.7e-3 and 2.6e-3 away in bfloat16, of normal
     numbers.
     """
-    fuses = x.is_cuda and bias is not None and not torch.is_grad_enabled() and x.numel() > 0
-    if fuses and x.dtype in (torch.bfloat16, torch.float16) and weight.dtype == x.dtype and has_values():
+    fuses = x.is_cuda and x.numel() > 0 and not torch.is_grad_enabled()
+    half = x.dtype in (torch.bfloat16, torch.float16) and weight.dtype == x.dtype
+    if fuses and half and bias is not None and bias.dtype == x.dtype and has_values():
         rows = x.reshape(-1, x.shape[-1])
         return torch._addmm_activation(bias, rows, weight.mT, use_gelu=True).view(*x.shape[:-1], -1)
     return functional.gelu(functional.linear(x, weight, bias))

@@ -68,10 +68,7 @@ class WindowCall(Call):
 
     def kind(self) -> tuple[Any, ...]:
         """Facts on which the choice of a kernel depends; the memory's own weights may want a gradient too."""
-        facts: list[Any] = [self.wants_gradient, self.options]
-        for x in self.tensors:
-            facts += type(x), x.dtype, x.device.type, x.shape, x.requires_grad
-        return tuple(facts)
+        return self.wants_gradient, *super().kind()
 
     @lazy_property
     def wants_gradient(self) -> bool:
