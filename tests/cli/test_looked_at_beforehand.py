@@ -44,6 +44,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "pretrain, validation": ("pretrain a.csv --validation blank.txt --output out", EMPTY.format("blank.txt")),
     "align, column": ("align MODEL a.csv --output out --query-field text --document-field other", COLUMNS),
     "align, documents": ("align MODEL q.jsonl --documents a.csv --output out --id-field other", COLUMNS),
+    "export, no folder": ("export nowhere", '"nowhere" is no folder: export reads'),
     "convert, idf": ("convert MODEL out --idf blank.txt", EMPTY.format("blank.txt")),
 }  # fmt: skip
 

@@ -21,6 +21,13 @@ def check_models(*sources: str | Path | None) -> None:
             _check_model(str(source))
 
 
+def check_folder(folder: str | Path) -> None:
+    """Raise CheckpointError for what is no model's folder, nor a name of one that comes with Longform."""
+    if named_folder(folder) is None and not Path(folder).expanduser().is_dir():
+        raise CheckpointError(f'"{folder}" is no folder: export reads a saved Longform, and writes beside it')
+    check_models(folder)
+
+
 def _check_model(source: str) -> None:
     place = Path(source).expanduser()
     if place.is_dir():

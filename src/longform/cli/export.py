@@ -35,9 +35,9 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Export, and say what was done."""
-    from longform.cli.beforehand import check_models
+    from longform.cli.beforehand import check_folder
 
-    check_models(settings.folder)
+    check_folder(settings.folder)
     from longform.export.run import TOLERANCE, as_table, export_model
 
     result = export_model(
