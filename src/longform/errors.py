@@ -15,7 +15,10 @@
 import importlib
 from types import ModuleType
 
-NO_MEMORY = ("can't allocate memory", "out of memory", "could not create a primitive")  # the last is oneDNN's
+NO_MEMORY = (
+    "can't allocate memory", "cannot allocate memory", "out of memory",
+    "could not create a primitive",  # oneDNN
+)  # fmt: skip
 
 
 class LongformError(Exception):

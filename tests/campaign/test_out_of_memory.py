@@ -34,8 +34,8 @@ def test_a_lack_of_memory_is_said_in_one_line_and_costs_nothing(
         if ended.status != 0:
             tally.kills += 1
             lost += [f"{size} bytes: {what}" for what in [complaint(ended, crashes=CRASHES)] if what]
-            lost += trials.finish(place, whole, f"{size} bytes of memory")
-        else:  # with little memory products are summed in another order, and what cannot be drawn is warned of
+            lost += trials.finish(place, whole, f"{size} bytes of memory", rounded=True)
+        else:  # products are summed in another order, and what cannot be drawn is warned of
             missing = whole.written.keys() - trials.written(place).keys() - PICTURES
             lost += [f"{size} bytes of memory: {name} is missing" for name in sorted(missing)]
         tally.compared += 1

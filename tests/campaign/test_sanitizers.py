@@ -29,7 +29,13 @@ OPTIONS = {
 }
 CASES = {MEMORY: scaled(18, 120), RACES: scaled(12, 36)}  # multiples of the six kinds
 PLANTED = {  # file, what is there, what is put in its place, and what the sanitizer says
-    "a tensor": (MEMORY, "rows.c", "i = 0; i < rows; i++)", "i = 0; i <= rows; i++)", "heap-buffer-overflow"),
+    "a tensor": (
+        MEMORY,
+        "rows.c",
+        "j < 4; j++) store_rounded(out + start + j * LANES, sum[j]",
+        "j < 5; j++) store_rounded(out + start + j * LANES, sum[j % 4]",
+        "heap-buffer-overflow",
+    ),
     "a workspace": (MEMORY, "linear.c", "packed - memory;", "packed - memory - 64;", "heap-buffer-overflow"),
     "division": (MEMORY, "rows.c", "- 1) / job->size;", "- 1) / (job->size - job->size);", "division by zero"),
     "a race": (RACES, "tasks.h", "__atomic_fetch_add(tasks, 1, __ATOMIC_RELAXED)", "(*tasks)++", "data race"),

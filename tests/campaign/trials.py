@@ -67,12 +67,15 @@ class Trials:
         """What is below ``place`` and is compared."""
         return contents(place, measurements=self.name == "benchmark")
 
-    def finish(self, place: Path, whole: Unbroken, after: str) -> list[str]:
-        """Start the command again and wait: what is wrong with what it says and has written, a line each."""
+    def finish(self, place: Path, whole: Unbroken, after: str, *, rounded: bool = False) -> list[str]:
+        """Start the command again and wait: what is wrong with what it says and has written, a line each.
+
+        ``rounded``: numbers may differ from those of the unbroken run by rounding.
+        """
         ended = self.start(place).end()
         if not self.done(ended):
             return [f"{after}, then ended with {ended.status}: {ended.said[-3000:]}"]
-        return [f"{after}: {line}" for line in differences(whole.written, self.written(place))]
+        return [f"{after}: {line}" for line in differences(whole.written, self.written(place), rounded=rounded)]
 
     def done(self, ended: Ended) -> bool:
         """Whether a second start found or made the whole output, which is not made again unasked."""

@@ -22,8 +22,8 @@ class Part:
     """``name``: of its files. ``identity``: what must be the same for its result to be taken.
 
     ``work``: does it, and returns the record and anything else that is to be kept (JSON). ``clean``: removes what is
-    not needed now that the result is on the disk; for an older result it is not called. ``again``: whether a record on
-    the disk is to be made anew.
+    not needed once the result is on the disk; called again for a result that is there, since a process may have been
+    killed between the two. ``again``: whether a record on the disk is to be made anew.
     """
 
     name: str
@@ -68,8 +68,9 @@ def work_through(
                 finished[place] = finished[place] or read_part(folder, part)
                 if mine and finished[place] is None:
                     finished[place] = _write(folder, part, *part.work())
-                    part.clean()
                     report(_done(finished))
+                if mine:
+                    part.clean()
             bar.update()
     finished = [found or read_part(folder, part) for found, part in zip(finished, parts, strict=True)]
     done = _done(finished)
