@@ -28,6 +28,8 @@ def differentiable_by(formula: Formula) -> Callable[[Backward], Backward]:
     def decorated(backward: Backward) -> Backward:
         @wraps(backward)
         def either(ctx: Any, *slopes: Tensor | None) -> Gradients:
+            if torch.compiler.is_compiling():  # there are no gradients of gradients in its graphs
+                return backward(ctx, *slopes)
             # Without memory of their own: many gradients at once, by torch.vmap or is_grads_batched.
             batched = not all(slope is None or torch._C._has_storage(slope) for slope in slopes)
             if torch.is_grad_enabled() or batched or execution_mode() is Execution.TRANSFORMED:

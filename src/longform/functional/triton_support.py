@@ -3,7 +3,6 @@
 import os
 import warnings
 from collections.abc import Callable
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,13 +14,13 @@ from longform.functional.execution import Execution, execution_mode
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": True}  # of all programs; Triton 3.9 warns where nothing is said
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_INSTALLED = find_spec("triton") is not None
 _refused: set[Any] = set()
 
 
-@cache
 def has_triton() -> bool:
     """Whether Triton is installed."""
-    return find_spec("triton") is not None
+    return _INSTALLED
 
 
 def _can_run(call: Call) -> bool:
@@ -32,14 +31,26 @@ def _can_run(call: Call) -> bool:
 
 WANTED_ON_CUDA = ON_CUDA._replace(for_speed=True)  # elsewhere an interpreter runs it, where it is forced
 UNSEEN = Condition(
-    "no graph, transform or dispatch mode", lambda call: execution_mode() is Execution.PLAIN, of_values=True
+    "no transform, dispatch mode or exported graph",
+    lambda call: execution_mode() is Execution.PLAIN or compiles_here(),
+    of_values=True,
 )
 DEVICE = Condition("tensors on a CUDA device, or Triton's interpreter and no bfloat16", _can_run)
 HAS_TRITON = Condition("Triton", lambda call: has_triton())
 
 
+def compiles_here() -> bool:
+    """Whether the line is traced by torch.compile, whose graph runs where Longform is; an exported one need not."""
+    return torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
+
+
 def attempt(kind: Any, run: Callable[[], Any]) -> Any:
-    """run(); NotImplemented, with one warning for each ``kind`` of call, where Triton compiles no program for it."""
+    """run(); NotImplemented, with one warning for each ``kind`` of call, where Triton compiles no program for it.
+
+    In a compiled graph run() stands for an operator: Triton's error is raised when the graph runs.
+    """
+    if torch.compiler.is_compiling():
+        return run()
     if kind in _refused:
         return NotImplemented
     from triton import CompilationError, OutOfResources
