@@ -14,10 +14,20 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+from longform.choices import AUTO_MODELS
+
 
 def _enter_configuration(table: Any) -> None:
     table.CONFIG_MAPPING._mapping["linformer"] = "LinformerConfig"
     table.CONFIG_MAPPING._modules["linformer"] = sys.modules["longform"]
+
+
+def _enter_models(table: Any) -> None:
+    for auto, name in AUTO_MODELS.items():
+        models = getattr(table, auto)._model_mapping
+        models._reverse_config_mapping["LinformerConfig"] = "linformer"
+        models._model_mapping["linformer"] = name
+        models._modules["linformer"] = sys.modules["longform"]
 
 
 def _enter_adapted_layers(table: Any) -> None:
@@ -32,6 +42,7 @@ def _enter_module(table: Any) -> None:
 
 TABLES: dict[str, Callable[[ModuleType], None]] = {
     "transformers.models.auto.configuration_auto": _enter_configuration,
+    "transformers.models.auto.modeling_auto": _enter_models,
     "peft.utils.constants": _enter_adapted_layers,
     "sentence_transformers.base.model": _enter_module,
 }

@@ -63,6 +63,15 @@ TASKS = (
     "token-classification",
     "question-answering",
 )
+# Hugging Face's Auto classes, and ours for them.
+AUTO_MODELS = {
+    "AutoModel": "LinformerModel",
+    "AutoModelForMaskedLM": "LinformerForMaskedLM",
+    "AutoModelForCausalLM": "LinformerForCausalLM",
+    "AutoModelForSequenceClassification": "LinformerForSequenceClassification",
+    "AutoModelForTokenClassification": "LinformerForTokenClassification",
+    "AutoModelForQuestionAnswering": "LinformerForQuestionAnswering",
+}
 
 
 def did_you_mean(name: object, known: Collection[str]) -> str:

@@ -16,7 +16,7 @@ import torch
 
 from longform.errors import ConfigurationError
 from longform.functional.dispatch import OPERATIONS, Choice, listening, use
-from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.text_reader import reader_of
 
 __all__ = ["Explanation", "explain", "tables", "use"]
 
@@ -57,14 +57,14 @@ def explain(model: torch.nn.Module, inputs: dict[str, Any] | None = None, *, len
         if inputs is not None:
             model(**inputs)
         else:
-            if not isinstance(model, LinformerPreTrainedModel):
+            if (reader := reader_of(model)) is None:
                 raise ConfigurationError(
                     f"explain(length={length}) makes the inputs of Longform's own models alone, and this is a "
                     f"{type(model).__name__}: give what it is called with, explain(model, inputs)"
                 )
-            tokens = length or min(512, model.config.max_position_embeddings)
+            tokens = length or min(512, reader.config.max_position_embeddings)
             with torch.inference_mode():
-                model(torch.zeros(1, tokens, dtype=torch.long, device=model.device))
+                model(torch.zeros(1, tokens, dtype=torch.long, device=reader.embeddings.word_embeddings.weight.device))
     return Explanation(tuple(choices))
 
 

@@ -17,7 +17,7 @@ from longform import (
 )
 from longform.errors import InputError
 from longform.layers.causal_cache import CausalCache
-from longform.models.modeling_linformer import UNSERVED
+from longform.models.text_reader import UNSERVED
 from tolerances import assert_close
 
 IDS = torch.full((2, 5), 7)

@@ -28,7 +28,7 @@ import longform
 from longform import LinformerConfig, LinformerForMaskedLM, LinformerForSequenceClassification, LinformerModel
 from longform.errors import CheckpointError, ConfigurationError
 from longform.layers.sequence_projection import Learned
-from longform.models.modeling_linformer import Pooler
+from longform.models.text_reader import Pooler
 from longform.training.pretraining.model import new_model
 from tolerances import assert_close
 

@@ -12,7 +12,7 @@ from longform import LinformerConfig, LinformerModel
 from longform.errors import ConfigurationError
 from longform.layers.local_attention import LocalAttention
 from longform.layers.positions import RotaryPositions
-from longform.models.modeling_linformer import make_attention, rotary_positions
+from longform.models.text_reader import make_attention, rotary_positions
 from tolerances import assert_close
 
 ROPES = {

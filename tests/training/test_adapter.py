@@ -17,7 +17,7 @@ from tiny_models import make_sentence_transformer, save_bert
 import longform
 from longform.cli.main import main
 from longform.conversion import adapter, shipped
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.errors import ConfigurationError, ConversionError
 from longform.training.alignment.settings import AlignmentSettings
 from longform.training.engine.students import load_encoder

@@ -216,7 +216,8 @@ def run(settings: Any) -> None:
     check_least(settings, max_length=3, num_labels=1, sink_tokens=0, short_convolution=0)
     check_models(settings.source)
     check_texts(*settings.idf)
-    from longform.conversion.convert import convert, local_source
+    from longform.conversion.convert import convert
+    from longform.conversion.local import local_source
     from longform.conversion.report import conversion_folder
     from longform.data.given import Files
 

@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers.modeling_utils import PreTrainedModel
 
-from longform.choices import EXTENSIONS
+from longform.choices import AUTO_MODELS, EXTENSIONS
 from longform.conversion import defaults
 from longform.conversion.adapter import adapter_folder, read_adapter
 from longform.conversion.families.family import Family
@@ -25,7 +25,7 @@ from longform.conversion.tasks import MODELS, HeadPlan, check_task, plan_head
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
 from longform.data.storage import atomic_folder, locked
 from longform.errors import ConfigurationError, ConversionError, LongformError
-from longform.models.configuration_linformer import AUTO_MODELS, LinformerConfig
+from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import quiet_transformers
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.resizing import check_extension
@@ -151,7 +151,10 @@ def convert(
     if adapter is not None:
         return _adapted(source, adapter, dict(locals()))
     _check_options(max_length, positions, task)
-    opened = open_source(local_source(source) if isinstance(source, str) else source, tokenizer=tokenizer)
+    named = named_folder(source) if isinstance(source, str) else None
+    if named is not None and not named.is_dir():
+        make_shipped(str(source), named)
+    opened = open_source(named or source, tokenizer=tokenizer)
     if source in (BUNDLED, HUB_NAME):  # not where its package happens to be
         opened = replace(opened, name=HUB_NAME)
     attention = {
@@ -175,17 +178,11 @@ def convert(
     return _with_sublinear_tf(made) if sublinear_tf else made
 
 
-def local_source(source: str | Path) -> str:
-    """Where an encoder is: of a name of ``longform.conversion.shipped`` its folder, made if it is not there.
-
-    Raises ConversionError where the encoder that the adapter is for is neither installed nor to be had from the hub.
-    """
-    folder = named_folder(source)
-    if folder is not None and not folder.is_dir():
-        with locked(folder.with_name(f".{source}.lock"), wait=True):
-            if not folder.is_dir():
-                convert(adapted_encoder(), adapter=source).save_pretrained(folder)
-    return str(folder or source)
+def make_shipped(name: str, folder: Path) -> None:
+    """Write the encoder of a name of ``longform.conversion.shipped`` into ``folder``, unless another process does."""
+    with locked(folder.with_name(f".{name}.lock"), wait=True):
+        if not folder.is_dir():
+            convert(adapted_encoder(), adapter=name).save_pretrained(folder)
 
 
 def _adapted(source: Any, adapter: str | Path, given: dict[str, Any]) -> ConversionResult:

@@ -18,12 +18,13 @@ from longform.distributed.pooling import ParallelPooling
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
 from longform.layers.sequence_projection import RunProjection
-from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel, Pooling
+from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
 from longform.models.task_heads import (
     LinformerForMaskedLM,
     LinformerForSequenceClassification,
     LinformerForTokenClassification,
 )
+from longform.models.text_reader import Pooling
 
 Model = TypeVar("Model", bound=LinformerPreTrainedModel)
 SERVED = (

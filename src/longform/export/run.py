@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform.choices import EXPORT_FORMATS
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.data.storage import atomic_folder, copy_anew
 from longform.errors import CheckpointError, ConfigurationError
 from longform.export.formats import size_of, traced, write, write_int8

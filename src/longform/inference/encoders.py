@@ -18,7 +18,7 @@ from tqdm import tqdm
 from transformers import AutoModel
 
 from longform.choices import POOLINGS
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.data.batching import Batch
 from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError

@@ -5,21 +5,22 @@ import shutil
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.utils._triton import has_triton
+from transformers import AutoModel
 
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, ConversionError
 from longform.functional.conditions import native_bfloat16
 from longform.inference.exported import load_exported
+from longform.models.configuration_linformer import LinformerConfig
 from longform.models.graphs import capture
 from longform.models.inference import pack_weights
-from longform.models.modeling_linformer import LinformerPreTrainedModel
-from longform.pretrained.weights import load_tokenizer, load_whole
+from longform.models.text_reader import BareLinformer, reader_of
+from longform.pretrained.checkpoint_files import read_json, read_weights
+from longform.pretrained.weights import checked_config, load_tokenizer, load_whole, reading
 from longform.runs.settings import check_device
-
-Model = TypeVar("Model")
 
 
 def missing_compiler(device: torch.device) -> str:
@@ -43,7 +44,7 @@ def missing_compiler(device: torch.device) -> str:
     return ""
 
 
-def compile_in_place(model: Model) -> Model:
+def compile_in_place(model: Any) -> Any:
     """Have the forward pass of a Longform compiled when it is first called; returns it.
 
     One graph serves every length. torch makes another for a batch of one text, and one for texts of exactly the
@@ -51,7 +52,7 @@ def compile_in_place(model: Model) -> Model:
 
     Raises ConfigurationError for a model that is not a Linformer, and where no compiler is found.
     """
-    if not isinstance(model, LinformerPreTrainedModel):
+    if reader_of(model) is None:
         raise ConfigurationError(f"compile is for Longform's own models, not {type(model).__name__}: convert it first")
     if lacking := missing_compiler(model.device):
         raise ConfigurationError(f"{lacking}; or leave compile out")
@@ -117,14 +118,42 @@ def load_pretrained(
         return load_exported(auto_class, source, backend=backend, dtype=dtype, device=device, compile=compile)
     chosen = pick_device(device)
     wanted = pick_dtype(dtype, chosen)
-    whole = load_whole(auto_class, source, f'"{source}"', dtype=wanted)
+    whole = None if compile or auto_class is not AutoModel else load_bare(source, dtype=wanted)
+    if whole is None:
+        whole = load_whole(auto_class, source, f'"{source}"', dtype=wanted)
     tokenizer = load_tokenizer(source, whole.config)
     model: Any = whole.to(chosen).eval()
-    if isinstance(model, LinformerPreTrainedModel) and not compile:
+    if reader_of(model) is not None and not compile:
         pack_weights(model)
         if graphs and chosen.type == "cuda":
             capture(model)
     return compile_in_place(model) if compile else model, tokenizer
+
+
+def load_bare(source: str | Path, *, dtype: torch.dtype) -> BareLinformer | None:
+    """The encoder of a folder of ours, with or without a head, whose weights fit exactly; None for all else, which
+    transformers loads, or says what is wrong with: its models take three times as long to be imported as torch.
+    """
+    folder = Path(source)
+    if not (folder / "config.json").is_file() or (folder / "adapter_config.json").exists():
+        return None
+    with reading(f'"{source}"', source):
+        if read_json(folder / "config.json").get("model_type") != LinformerConfig.model_type:
+            return None
+        config: Any = checked_config(LinformerConfig.from_pretrained(folder))
+    try:
+        found = {name.removeprefix("linformer."): x for name, x in read_weights(folder).items()}
+    except ConversionError:
+        return None
+    config.name_or_path = str(source)
+    model = BareLinformer(config)
+    sizes = {name: x.shape for name, x in model.state_dict().items()}
+    own = {name.split(".")[0] for name in sizes} | {"encoder", "embeddings_project"}
+    mine = {name: x.to(dtype) for name, x in found.items() if name.split(".")[0] in own}
+    if {name: x.shape for name, x in mine.items()} != sizes:
+        return None
+    model.load_state_dict(mine, assign=True)
+    return model
 
 
 def load_limited(auto_class: Any, source: str | Path, *, max_length: int | None, **how: Any) -> tuple[Any, Any, int]:

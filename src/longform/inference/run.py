@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from longform.choices import STANDARD_OUTPUT
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.data.given import InMemory, Source, source_of
 from longform.data.progress import hidden
 from longform.data.text import Document, ReadReport, count_documents, read_documents

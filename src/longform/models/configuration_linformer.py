@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.choices import LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
+from longform.choices import AUTO_MODELS, LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
 from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError
 from longform.functional.positions.tables import INITIALISATIONS
@@ -30,14 +29,6 @@ from longform.layers.geometry import (
 # Code in a saved folder lets it load in programs that import nothing of Longform: ``auto_map`` of its configuration
 # names a file, which Auto classes read with ``trust_remote_code=True``. The file imports the installed package, and
 # holds no code of it. After ``import longform`` nothing is asked.
-AUTO_MODELS = {
-    "AutoModel": "LinformerModel",
-    "AutoModelForMaskedLM": "LinformerForMaskedLM",
-    "AutoModelForCausalLM": "LinformerForCausalLM",
-    "AutoModelForSequenceClassification": "LinformerForSequenceClassification",
-    "AutoModelForTokenClassification": "LinformerForTokenClassification",
-    "AutoModelForQuestionAnswering": "LinformerForQuestionAnswering",
-}
 CODE = "modeling_longform"
 _HEAD = '"""Classes of the installed package Longform, for Hugging Face\'s Auto classes."""\n\n'
 AUTO_MAP = {auto: f"{CODE}.{name}" for auto, name in {"AutoConfig": "LinformerConfig", **AUTO_MODELS}.items()}
@@ -53,6 +44,15 @@ ROPE_NUMBERS = {  # that a kind of rotary positions needs
     "llama3": ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"],
 }
 PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+
+
+def check_activation(name: str) -> None:
+    """Raise ConfigurationError unless transformers has an activation of that name."""
+    if name == "gelu":  # the table takes seconds to be imported
+        return
+    from transformers.activations import ACT2FN
+
+    check_choice("hidden_act", name, tuple(ACT2FN))
 
 
 @strict
@@ -184,7 +184,7 @@ class LinformerConfig(PreTrainedConfig):
 
     def _check(self) -> None:
         self._check_numbers()
-        check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
+        check_activation(self.hidden_act)
         check_choice("position_init", self.position_init, INITIALISATIONS)
         check_choice("normalization", self.normalization, ("post", "pre"))
         check_choice("norm_type", self.norm_type, NORMS)

@@ -6,25 +6,25 @@ Axes: B batch, n tokens, h heads.
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longform.functional.masks import TextFirst, checked_mask, moved, text_first
 from longform.layers.attention import LinformerAttention
 from longform.layers.effective_attention import implied_map
 from longform.layers.local_attention import LocalAttention
-from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
+from longform.models.text_reader import TextReader, reader_of
 
 
 @torch.no_grad()
-def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[Tensor, ...]:
+def effective_maps(model: nn.Module, **inputs: Tensor) -> tuple[Tensor, ...]:
     """One map (B, h, n, n) a layer: how much each token (row) draws on each token (column), through all slots.
 
     ``model``: with or without a head; ``inputs``: what it takes, input_ids or inputs_embeds (B, n, ...) with
     attention_mask (B, n). Dropout plays no part. Raises InputError for projections "max" and "convolution", which
     have no such map, and for inputs that the model refuses.
     """
-    base = model.base_model
-    assert isinstance(base, LinformerModel)
+    base = reader_of(model)
+    assert base is not None
     given = inputs.get("attention_mask")
     mask = None if given is None else checked_mask(given, batch=given.shape[0], length=given.shape[1])
     order = text_first(mask)
@@ -43,7 +43,7 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
     return tuple(maps)
 
 
-def _without_dropout(base: LinformerModel, inputs: dict[str, Tensor]) -> Any:
+def _without_dropout(base: TextReader, inputs: dict[str, Tensor]) -> Any:
     training = [part for part in base.modules() if part.training]
     base.eval()
     try:

@@ -24,9 +24,9 @@ from longform.functional.dispatch import is_watched
 from longform.functional.execution import Execution, execution_mode
 from longform.functional.masks import unseen
 from longform.layers.linear import is_seen_inside
-from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.text_reader import reader_of
 
-Model = TypeVar("Model", bound=LinformerPreTrainedModel)
+Model = TypeVar("Model", bound=nn.Module)
 Outputs = dict[str, Any]
 
 KEPT = 32  # graphs of a model
@@ -107,7 +107,7 @@ def padded_texts(texts: int) -> int:
 class CapturedForward:
     """A model's forward pass, which replays graphs where it can; ``model.forward`` of a captured model."""
 
-    def __init__(self, model: LinformerPreTrainedModel, *, kept: int) -> None:
+    def __init__(self, model: Any, *, kept: int) -> None:
         update_wrapper(self, model.forward)
         self.model, self.ordinary, self.kept = model, model.forward, kept
         self.graphs: OrderedDict[Kind, Graph] = OrderedDict()
@@ -250,7 +250,7 @@ def capture(model: Model, *, kept: int = KEPT) -> Model:
 
     Raises ConfigurationError for a model that is not a Linformer.
     """
-    if not isinstance(model, LinformerPreTrainedModel):
+    if reader_of(model) is None:
         raise ConfigurationError(
             f"passes are captured of Longform's own models, not {type(model).__name__}: convert it first, or take "
             'torch.compile(model, mode="reduce-overhead")'

@@ -13,9 +13,9 @@ from longform.layers.linear import is_hooked, join
 from longform.layers.norm import InferenceNorm
 from longform.layers.packed_linear import InferenceLinear, pack_linear
 from longform.layers.sequence_projection import WeightedMeanProjection
-from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.text_reader import reader_of
 
-Model = TypeVar("Model", bound=LinformerPreTrainedModel | Stack)
+Model = TypeVar("Model", bound=nn.Module)
 Keep = Callable[[nn.Module, str], bool]  # (a layer's parent, its name there)
 
 
@@ -32,11 +32,9 @@ def pack_weights(model: Model) -> Model:
 
     Raises ConfigurationError for a model that is not a Linformer.
     """
-    if isinstance(model, Stack):
-        encoder: nn.Module = model
-    elif isinstance(model, LinformerPreTrainedModel):
-        encoder = model.base_model.get_submodule("encoder")
-    else:
+    reader = reader_of(model)
+    encoder = model if reader is None else reader.encoder
+    if not isinstance(encoder, Stack):
         raise ConfigurationError(
             f"weights are packed for Longform's own models, not {type(model).__name__}: convert it first"
         )

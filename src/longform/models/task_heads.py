@@ -25,13 +25,8 @@ from longform.functional.masks import checked_mask
 from longform.functional.pooling import pooled_width
 from longform.layers.causal_cache import CausalCache
 from longform.models.configuration_linformer import LinformerConfig
-from longform.models.modeling_linformer import (
-    LinformerModel,
-    LinformerPreTrainedModel,
-    Pooling,
-    continues_text,
-    norm_of,
-)
+from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
+from longform.models.text_reader import Pooling, continues_text, norm_of
 
 
 def _head_dropout(config: LinformerConfig) -> nn.Dropout:

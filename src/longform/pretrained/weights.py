@@ -9,10 +9,10 @@ import warnings
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import cached_file
 
@@ -23,6 +23,9 @@ from longform.pretrained.adapters import adapter_of, adapter_weights, add_adapte
 from longform.pretrained.checkpoint_files import read_weights
 from longform.runs.output import check_utf_8
 
+if TYPE_CHECKING:  # takes seconds to be imported
+    from transformers import PreTrainedModel
+
 WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")  # before the names: DataParallel's, and torch.compile's
 BUFFERS = ("position_ids", "token_type_ids", "inv_freq")  # older versions of transformers saved them
 MISSING = " (there is no such folder)"
@@ -32,7 +35,7 @@ SHOWN = 6  # names of tensors in a message
 
 def load_whole(
     auto_class: Any, source: str | Path, what: str, *, dtype: torch.dtype, new_head: bool = False, **config: Any
-) -> PreTrainedModel:
+) -> "PreTrainedModel":
     """The model of a folder or hub name, from safetensors, with every weight from there.
 
     Of an adapter (PEFT) it is the model that it was trained on, and the adapter becomes part of the weights.
@@ -119,7 +122,7 @@ def _name_of(key: Any) -> str:
 
 
 def check_weights(
-    model: PreTrainedModel, found: Mapping[str, Collection[Any]], source: str | Path, *, new_head: bool = False
+    model: "PreTrainedModel", found: Mapping[str, Collection[Any]], source: str | Path, *, new_head: bool = False
 ) -> None:
     """Raise CheckpointError, with their names, for tensors that a checkpoint lacks, has in another size, or in excess.
 
@@ -151,7 +154,7 @@ def check_weights(
 class _Parts:
     """Which part of ``model`` a tensor belongs to: its encoder, a pooler on it, or a head."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: "PreTrainedModel") -> None:
         base: Any = model.base_model
         self.bare, self.prefix = base is model, f"{model.base_model_prefix}."
         self.encoder = {name for name, _ in base.named_children()} - {"pooler"}
@@ -173,7 +176,7 @@ class _Parts:
         return {name for name in (*whole, *other_size) if not self.in_encoder(name)}
 
 
-def _why(model: PreTrainedModel, parts: _Parts, missing: Iterable[str], found: Mapping[str, Collection[Any]]) -> str:
+def _why(model: "PreTrainedModel", parts: _Parts, missing: Iterable[str], found: Mapping[str, Collection[Any]]) -> str:
     if not any(map(parts.in_encoder, missing)):
         return (
             f"; it was saved as {model.config.architectures}. A head must be trained (longform finetune) before it "

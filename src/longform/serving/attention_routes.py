@@ -16,7 +16,7 @@ from longform.choices import PROJECTION_KINDS
 from longform.data.batching import TokenizedText, enough
 from longform.data.text import clean_text
 from longform.models.effective_maps import effective_maps
-from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.text_reader import reader_of
 from longform.serving.engine import Engine
 from longform.serving.errors import Body, NonEmpty, Refusal, StrictRoute, Whole, answer, refusals
 from longform.serving.reading import Rows
@@ -101,10 +101,10 @@ def attention_routes(service: Service) -> APIRouter:
     return router
 
 
-def _with_map(engine: Engine) -> LinformerPreTrainedModel:
+def _with_map(engine: Engine) -> Any:
     """The model; raises Refusal where its attention has no map."""
     model: Any = engine.runner.model
-    if not isinstance(model, LinformerPreTrainedModel):
+    if reader_of(model) is None:
         raise Refusal("wrong_model", f"{engine.name} is no Longform: its attention is not looked at here")
     if not PROJECTION_KINDS[model.config.projection].has_map:
         raise Refusal("wrong_model", f'{engine.name} has the projection "{model.config.projection}", which has no map')
@@ -146,7 +146,7 @@ def _near(read: Read, at: np.ndarray, window: int | None) -> tuple[int, int] | N
     return int(homes.min()), int(homes.max())
 
 
-def drawn(model: LinformerPreTrainedModel, read: Read, at: np.ndarray, head: int | None) -> np.ndarray:
+def drawn(model: Any, read: Read, at: np.ndarray, head: int | None) -> np.ndarray:
     """Shares drawn by the tokens ``at``, their mean: float32 (L, m + 1), special tokens last; no ``head``: of all."""
     ids = torch.tensor([read.ids], device=model.device)
     maps = effective_maps(model, input_ids=ids, attention_mask=torch.ones_like(ids))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.data.batching import TokenizedText, collate
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.inference.classifiers import Classifier

@@ -218,7 +218,7 @@ def _table2(settings: Any, output: Path) -> Done:
 
 
 def _figure1(settings: Any, output: Path) -> Done:
-    from longform.conversion.convert import local_source
+    from longform.conversion.local import local_source
     from longform.errors import ConfigurationError
     from longform_lab.commands.spectrum import eager_encoder
     from longform_lab.paper.figure1 import page_of_figure1, reproduce_figure1

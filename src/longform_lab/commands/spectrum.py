@@ -64,7 +64,7 @@ def run(settings: Any) -> None:
     view = chosen_settings(SpectrumView, settings)
     texts = TEXTS[settings.scale] if settings.texts == "scale" else settings.texts
     how = chosen_settings(SpectrumSettings, settings, texts=texts)
-    from longform.conversion.convert import local_source
+    from longform.conversion.local import local_source
     from longform_lab.spectrum.run import corpora_of, run_spectrum
 
     results = run_spectrum(

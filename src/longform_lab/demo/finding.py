@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.data.bundled import speeches
 from longform.data.storage import atomic_folder, copy_anew
 from longform.data.text import Document

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.conversion.sublinear_tf import SublinearTF
 from longform.inference.encoders import Encoder
 from longform.pretrained.sentence_modules import load_sentence_transformer

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import longform
 from longform.conversion.adapter import WEIGHTS
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.conversion.shipped import ACCOUNT, HUB_NAME, SHIPPED
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform_lab.experiments.conversations import conversations

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
 from longform.runs.digest import content_key

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 from transformers import PreTrainedModel
 
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.conversion.pooling_modules import SUBLINEAR_TF, WORD_WEIGHTS
 from longform.conversion.report import OWN_FILE
 from longform.errors import ConfigurationError

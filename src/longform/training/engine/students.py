@@ -12,7 +12,7 @@ import transformers
 from torch import nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.data.special_tokens import fit_tokenizer
 from longform.data.storage import copy_anew
 from longform.errors import ConfigurationError
