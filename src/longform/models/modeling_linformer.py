@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import PreTrainedModel
 
 from longform.data.storage import share
@@ -17,7 +18,7 @@ from longform.layers.short_convolution import ShortConvolution
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
 from longform.models.resizing import Lengths, resize_sequence_length
-from longform.models.text_reader import TextReader
+from longform.models.text_reader import ModelLayer, TextReader
 
 
 class LinformerPreTrainedModel(PreTrainedModel):
@@ -96,6 +97,10 @@ class LinformerPreTrainedModel(PreTrainedModel):
         resize_sequence_length(self, length, projected_length=projected_length, positions=positions)
 
 
+class LinformerLayer(GradientCheckpointingLayer, ModelLayer):
+    """A Transformer block of a configuration; gradients may be formed by computing it again."""
+
+
 class LinformerModel(TextReader, LinformerPreTrainedModel):
     """The bare encoder: last_hidden_state (B, n, D), and with ``config.use_pooler`` pooler_output.
 
@@ -106,6 +111,8 @@ class LinformerModel(TextReader, LinformerPreTrainedModel):
 
     # Older checkpoints have a pooler's weights whatever the pooling.
     _keys_to_ignore_on_load_unexpected = [r"^(linformer\.)?pooler\."]  # noqa: RUF012
+
+    layer_class = LinformerLayer
 
     def __init__(self, config: LinformerConfig, add_pooling_layer: bool = True) -> None:
         LinformerPreTrainedModel.__init__(self, config)

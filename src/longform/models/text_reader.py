@@ -5,7 +5,6 @@ Axes: B batch, n tokens, D hidden, h heads, L layers.
 
 import copy
 import warnings
-from functools import partial
 from typing import Any
 
 import torch
@@ -87,17 +86,8 @@ def activation_of(name: str) -> nn.Module:
     return ACT2FN[name]
 
 
-class LinformerLayer(Block):
-    """A Transformer block of a configuration; gradients may be formed by computing it again."""
-
-    gradient_checkpointing = False  # transformers' gradient_checkpointing_enable sets it, and the function
-    _gradient_checkpointing_func: Any = None
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        """See Block.forward."""
-        if self.gradient_checkpointing and self.training:
-            return self._gradient_checkpointing_func(partial(super().__call__, **options), *args)
-        return super().__call__(*args, **options)
+class ModelLayer(Block):
+    """A Transformer block of a configuration."""
 
     def __init__(self, config: LinformerConfig, index: int) -> None:
         kind = config.kinds_of_layers()[index]
@@ -139,9 +129,9 @@ def rotary_positions(config: PreTrainedConfig, layer_type: str) -> RotaryPositio
 
 
 class ModelEncoder(Stack):
-    """The layers of a configuration; layers of one type have the same rotary positions."""
+    """The layers of a configuration, of class ``layer``; layers of one type have the same rotary positions."""
 
-    def __init__(self, config: LinformerConfig) -> None:
+    def __init__(self, config: LinformerConfig, layer: type[ModelLayer] = ModelLayer) -> None:
         buckets, relative = config.relative_attention_num_buckets, None
         if buckets is not None:
             relative = RelativeAttentionBias(
@@ -149,7 +139,7 @@ class ModelEncoder(Stack):
             )
         turned = () if config.rope_parameters is None else dict.fromkeys(config.kinds_of_layers())
         super().__init__(
-            (LinformerLayer(config, index) for index in range(config.num_hidden_layers)),
+            (layer(config, index) for index in range(config.num_hidden_layers)),
             relative_attention_bias=relative,
             rotary={kind: rotary_positions(config, kind) for kind in turned},
             final_norm=norm_of(config) if config.normalization == "pre" else None,
@@ -217,6 +207,7 @@ class TextReader(nn.Module):
     """Embeddings, encoder and pooling of a configuration, and the pass through them; ``config`` is a Linformer's."""
 
     config: LinformerConfig
+    layer_class: type[ModelLayer] = ModelLayer
 
     def build(self, config: LinformerConfig, add_pooling_layer: bool = True) -> None:
         """Make the parts."""
@@ -233,7 +224,7 @@ class TextReader(nn.Module):
         )
         narrow = config.word_embedding_size != config.hidden_size
         self.embeddings_project = nn.Linear(config.word_embedding_size, config.hidden_size) if narrow else None
-        self.encoder = ModelEncoder(config)
+        self.encoder = ModelEncoder(config, self.layer_class)
         pools, kind = add_pooling_layer and config.use_pooler, config.classifier_pooling
         self.pooler = Pooler(config.hidden_size) if pools and kind == "cls" else None
         self.pool = Pooling(kind) if pools and kind != "cls" else None  # has no weights
