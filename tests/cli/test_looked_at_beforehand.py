@@ -45,6 +45,9 @@ REFUSED: dict[str, tuple[str, str]] = {
     "align, column": ("align MODEL a.csv --output out --query-field text --document-field other", COLUMNS),
     "align, documents": ("align MODEL q.jsonl --documents a.csv --output out --id-field other", COLUMNS),
     "export, no folder": ("export nowhere", '"nowhere" is no folder: export reads'),
+    "export, no weights": ("export BARE", 'the folder "BARE" has no weights: no file in it ends in .safetensors'),
+    "embed, no weights": ("embed BARE a.csv --output out", 'the folder "BARE" has no weights'),
+    "convert, no weights": ("convert BARE out", 'the folder "BARE" has no weights'),
     "convert, idf": ("convert MODEL out --idf blank.txt", EMPTY.format("blank.txt")),
 }  # fmt: skip
 
@@ -67,6 +70,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for model, config in {"MODEL": {}, "REMEMBERS": {"fine_tuning": {"text_field": "body"}}}.items():
         Path(model).mkdir()
         Path(model, "config.json").write_text(json.dumps({"model_type": "linformer", **config}))
+        Path(model, "model.safetensors").touch()
+    Path("BARE").mkdir()
+    Path("BARE", "config.json").write_text("{}")
     return tmp_path
 
 

@@ -53,8 +53,9 @@ def test_where_each_token_is_a_slot_it_is_full_attention(kind):
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # torch's attention under vmap
 @pytest.mark.parametrize("options", [{}, {"max_length": 64, "projected_length": 8, "projection": "linear"}], ids=str)
-def test_a_graph_says_what_a_float_mask_cannot_hold(options):
+def test_a_graph_says_what_a_mask_cannot_hold(options):
     torch._dynamo.reset()
     encoder = randomised(LinformerEncoder(16, 2, 1, **options))
     compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
@@ -67,3 +68,11 @@ def test_a_graph_says_what_a_float_mask_cannot_hold(options):
         compiled(hidden, text.float() - 0.5)
     with pytest.raises(RuntimeError, match="key_padding_mask holds a number that is neither 0"):
         compiled(hidden, key_padding_mask=added.clamp(min=-1e4))
+    with pytest.raises(RuntimeError, match="attention_mask holds a number that is neither 0 nor 1"):
+        compiled(hidden, 2 * text.long())
+    with pytest.raises(RuntimeError, match="key_padding_mask holds a number that is neither 0 nor 1"):
+        compiled(hidden, key_padding_mask=2 * (~text).long())
+    rows = torch.stack([hidden, 2 * hidden])
+    for mask in (text, text.long(), text.float()):
+        of_rows = torch.compile(torch.func.vmap(lambda x, seen=mask: encoder(x, seen)), backend="eager")
+        assert_close(of_rows(rows), torch.stack([encoder(x, mask) for x in rows]), scope="model")

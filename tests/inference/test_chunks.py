@@ -107,6 +107,7 @@ def test_the_spans_of_one_text_may_stand_alone(longform_folder: Path, of: Any) -
 @pytest.mark.parametrize(
     ("spans", "said"),
     [
+        (None, "boundaries is None; it is tokens, sentences, paragraphs, or the spans of each text"),
         ([None, None], "None for text number 0"),
         ([[(0, 1)], [(0, 1.5)]], r"\[\(0, 1.5\)\] for text number 1"),
         ([(0, 1), (0, 1)], r"\(0, 1\) for text number 0"),

@@ -260,7 +260,11 @@ def test_a_causal_mask_is_honoured_by_causal_layers():
 def test_nested_tensors_are_refused(layout):
     x = torch.nested.nested_tensor([torch.randn(5, 16), torch.randn(9, 16)], layout=layout)
     ids = torch.nested.nested_tensor([torch.randint(9, (5,)), torch.randint(9, (9,))], layout=layout)
+    mask = torch.nested.nested_tensor([torch.ones(5), torch.ones(9)], layout=layout)
     query, layer = torch.randn(2, 9, 16), LinformerAttention(16, 4, projected_length=4, max_length=9)
+    causal = LinformerEncoder(16, 1, 4, causal=True)
+    cache = causal.new_cache()
+    causal(query, cache=cache)
     heads = LinformerMultiheadAttention(16, 4, batch_first=True)
     config = LinformerConfig(
         vocab_size=9, hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32,
@@ -276,6 +280,16 @@ def test_nested_tensors_are_refused(layout):
         lambda: LinformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=True)(x),
         lambda: LinformerModel(config)(ids),
         lambda: LinformerModel(config)(inputs_embeds=x),
+        lambda: layer(query, mask),
+        lambda: layer(query, mask.bool()),
+        lambda: layer(query, key_padding_mask=mask),
+        lambda: layer(query, context=query, context_mask=mask),
+        lambda: heads(query, query, query, key_padding_mask=mask),
+        lambda: causal(query, mask),
+        lambda: causal(query, mask, cache=cache),
+        lambda: LinformerModel(config)(torch.ones(2, 9, dtype=torch.long), mask),
+        lambda: LinformerModel(config)(torch.ones(2, 9, dtype=torch.long), token_type_ids=ids),
+        lambda: LinformerModel(config)(torch.ones(2, 9, dtype=torch.long), position_ids=ids),
     ):
         with pytest.raises(InputError, match="nested tensor, which is not served: pad it"):
             call()

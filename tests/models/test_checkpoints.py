@@ -199,6 +199,23 @@ def test_a_truncated_file(saved, share):
             cls.from_pretrained(saved)
 
 
+def test_a_list_of_files_that_is_not_whole(saved):
+    (saved / "model.safetensors").unlink()
+    for listed in ("{", '{"metadata": {}, "weight_map": {"embeddings.word_embeddings.weight": "gone.safetensors"}}'):
+        (saved / "model.safetensors.index.json").write_text(listed)
+        with pytest.raises(CheckpointError, match=rf'the weights in "{saved}" cannot be read .* cut short: copy'):
+            LinformerModel.from_pretrained(saved)
+
+
+def test_no_configuration(saved):
+    (saved / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="has no configuration: config"):
+        LinformerModel.from_pretrained(saved)
+    (saved / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="has no configuration: config"):
+        LinformerModel.from_pretrained(saved)
+
+
 def test_no_weights(saved):
     (saved / "model.safetensors").unlink()
     with pytest.raises(OSError, match=r"model\.safetensors"):

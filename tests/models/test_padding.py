@@ -180,7 +180,8 @@ def test_several_texts_in_one_row_are_refused(kind):
     padded, again = (x[mask.bool()] for x in states)
     assert_close(again, padded, scope="model")
     for positions in (whole, whole + 3, torch.zeros_like(whole), torch.randperm(20)):
-        assert made(ids, position_ids=positions).last_hidden_state.shape == expected.shape
+        for padding in (None, mask, mask.flip(1)):
+            assert made(ids, padding, position_ids=positions).last_hidden_state.shape == expected.shape
 
 
 def test_vectors_in_place_of_ids_with_their_gradients():

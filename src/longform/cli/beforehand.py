@@ -12,6 +12,7 @@ from longform.data.text import look
 from longform.errors import CheckpointError
 
 DESCRIBED = ("config.json", "modules.json", "adapter_config.json")  # one is in every folder of a model
+WEIGHTS = (".safetensors", ".bin", ".onnx", ".pt", ".h5", ".msgpack")  # which of them are read is said where they are
 
 
 def check_models(*sources: str | Path | None) -> None:
@@ -33,6 +34,9 @@ def _check_model(source: str) -> None:
     if place.is_dir():
         if not any((place / name).is_file() for name in DESCRIBED):
             raise CheckpointError(f'the folder "{source}" has no {", no ".join(DESCRIBED)}: it is not a model\'s')
+        alone = not any((place / name).is_file() for name in DESCRIBED[1:])
+        if alone and not any(path.suffix in WEIGHTS for path in place.rglob("*")):
+            raise CheckpointError(f'the folder "{source}" has no weights: no file in it ends in {", ".join(WEIGHTS)}')
         return
     near = did_you_mean(source, [BUNDLED, *shipped()])
     if place.exists() or source.startswith((".", "~", "/")) or source.count("/") > 1:

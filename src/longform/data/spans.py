@@ -4,7 +4,7 @@ Axes: T tokens of the text, without special ones; m chunks. ``offsets`` (T, 2): 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import index
 from typing import Any, NamedTuple
@@ -116,6 +116,8 @@ def spans_of_each(given: Any, *, one: bool) -> Iterator[list[tuple[int, int]]]:
     Raises InputError, with the number of the text, for what is no list of pairs of whole numbers.
     """
     listed = python_values(given)
+    if not isinstance(listed, Iterable):
+        raise InputError(f"boundaries is {given!r}; it is {', '.join(BOUNDARIES)}, or the spans of each text")
     if one:
         listed = [*map(python_values, listed)]
         listed = [listed] if listed and _is_pair(listed[0]) else listed

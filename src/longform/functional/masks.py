@@ -38,18 +38,19 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
     """The mask as bool (B, n), or None when nothing is padded.
 
     ``attention_mask``: (B, n) of bool, integer or float 0/1; 1 marks text. Raises InputError on another shape or, in
-    eager mode, other values. A compiled graph raises RuntimeError on other floats when it runs, and keeps every mask;
-    one that is exported or captured, or has integers, does not look at values.
+    eager mode, other values. A compiled graph raises RuntimeError on those when it runs, and keeps every mask; one that
+    is exported or captured, or transformed by torch.func, does not look at values.
     """
     if attention_mask is None:
         return None
+    refuse_nested(attention_mask)
     if attention_mask.shape != (batch, length):
         raise InputError(
             f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, tokens) = ({batch}, {length}): "
             "one 0 or 1 for each token"
         )
     valid = attention_mask.bool()
-    if attention_mask.is_floating_point() and _is_compiled():
+    if attention_mask.dtype != torch.bool and _is_compiled():
         torch._assert_async((valid == attention_mask).all(), "attention_mask holds a number that is neither 0 nor 1")
     if not has_values() or unseen_lengths() is not None:  # no values to look at
         return valid
@@ -63,7 +64,8 @@ def refuse_nested(given: Tensor) -> None:
     """Raise InputError where ``given``, of any shape, is a nested tensor of torch.nested."""
     if given.is_nested:
         raise InputError(
-            "the input is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a mask"
+            "an input or its mask is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a "
+            "mask (B, n)"
         )
 
 
@@ -80,30 +82,33 @@ def is_empty(x: Tensor) -> bool:
 def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
     """One mask (B, n), 1 for text, of two conventions: ``key_padding_mask`` (B, n) is True for padding, as torch's
     modules have it, or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given,
-    and in eager mode on other numbers, which torch adds to the logits of a key; a compiled graph raises RuntimeError on
-    other floats when it runs, and an exported or captured one does not look at values.
+    and in eager mode on other numbers, which torch adds to the logits of a key; graphs: see ``checked_mask``.
     """
     if key_padding_mask is None:
         return attention_mask
     if attention_mask is not None:
         raise InputError("give attention_mask (1 for text) or key_padding_mask (True for padding), not both")
+    refuse_nested(key_padding_mask)
+    hides = float("-inf") if key_padding_mask.is_floating_point() else 1
     if key_padding_mask.dtype != torch.bool and has_values():
-        hides = float("-inf") if key_padding_mask.is_floating_point() else 1
         odd = key_padding_mask[(key_padding_mask != 0) & (key_padding_mask != hides)]
         if len(odd):
             raise InputError(
                 f"key_padding_mask holds {odd[0].item()}; it takes 0 for text and {hides} for padding, or False and "
                 "True: a number to be added to the logits of one key has no place where a slot stands for several"
             )
-    if key_padding_mask.is_floating_point() and _is_compiled():
-        fine = (key_padding_mask == 0) | (key_padding_mask == float("-inf"))
-        torch._assert_async(fine.all(), "key_padding_mask holds a number that is neither 0 (text) nor -inf (padding)")
+    if key_padding_mask.dtype != torch.bool and _is_compiled():
+        fine = (key_padding_mask == 0) | (key_padding_mask == hides)
+        torch._assert_async(fine.all(), f"key_padding_mask holds a number that is neither 0 nor {hides}")
     return key_padding_mask == 0
 
 
 def _is_compiled() -> bool:
-    """Whether a graph is made that may look at values when it runs; one that is exported has no operation for that."""
-    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    """Whether a graph is made that may look at values when it runs: one that is exported has no operation for that, nor
+    has a transform of torch.func.
+    """
+    transformed = torch._C._functorch.maybe_current_level() is not None
+    return torch.compiler.is_compiling() and not (torch.compiler.is_exporting() or transformed)
 
 
 class TextFirst(NamedTuple):
@@ -151,11 +156,10 @@ def check_one_text(position_ids: Tensor, mask: Tensor | None) -> None:
     if not has_values():
         return
     places = position_ids.view(-1, position_ids.shape[-1])
-    begins = places.diff(dim=1) != 1
-    if mask is not None:
-        begins = begins & mask[:, 1:]
+    text = torch.ones_like(places[:, 1:], dtype=torch.bool) if mask is None else mask[:, 1:]
+    begins = (places.diff(dim=1) != 1) & text
     anew = (places[:, 1:] == places[:, :1]) | ~begins
-    if bool((begins.any(dim=1) & anew.all(dim=1) & ~begins.all(dim=1)).any()):
+    if bool((begins.any(dim=1) & anew.all(dim=1) & (text & ~begins).any(dim=1)).any()):
         raise InputError(
             "position_ids begin anew within a row, as for several texts in one row without padding: such texts would "
             "read each other here; give each a row of its own, and an attention_mask"

@@ -74,7 +74,7 @@ class CausalCache:
             self.mask = torch.ones(batch, 0, dtype=torch.bool, device=device)
             self.counted = torch.zeros(batch, 1, dtype=torch.long, device=device)
         past = self.mask[:, :columns]
-        if mask is not None and columns and mask.shape == (batch, columns + length):
+        if mask is not None and columns and not mask.is_nested and mask.shape == (batch, columns + length):
             if not torch.equal(mask[:, :columns].bool(), past):
                 raise InputError("attention_mask is not what it was in the tokens that the cache has read: begin anew")
             mask = mask[:, columns:]

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import InputError
+from longform.functional.execution import has_values
+from longform.functional.masks import unseen_lengths
 from longform.layers.streaming import OutputPart, assembled, can_run_in_parts, is_long, rows_of_each
 
 
@@ -63,10 +65,12 @@ class Embeddings(nn.Module):
         batch, length = given.shape[:2]
         if position_ids is None:
             position_ids = self.positions(input_ids, length, given.device)
-        if self.token_type_embeddings is not None and token_type_ids is None:
+        elif self.position_embeddings is not None:
+            self._check_rows("position_ids", position_ids, self.position_embeddings, self.position_offset)
+        if token_type_ids is not None:  # zeros where there are no types
+            self._check_rows("token_type_ids", token_type_ids, self.token_type_embeddings)
+        elif self.token_type_embeddings is not None:
             token_type_ids = torch.zeros(batch, length, dtype=torch.long, device=given.device)
-        elif self.token_type_embeddings is None and token_type_ids is not None:
-            self._refuse_types(token_type_ids)
         if can_run_in_parts(self, given) and is_long(given):  # the length is asked last: it would tie a traced graph
             return assembled(self._parts(given, position_ids, token_type_ids), (batch, length))
         return self._embed(given, position_ids, token_type_ids)
@@ -95,8 +99,11 @@ class Embeddings(nn.Module):
             total = total + self.token_type_embeddings(token_type_ids)
         return self.dropout(total if self.LayerNorm is None else self.LayerNorm(total))
 
-    def _refuse_types(self, token_type_ids: Tensor) -> None:
-        if not torch.compiler.is_compiling() and bool(token_type_ids.any()):
-            raise InputError(
-                "token_type_ids holds values other than 0, but this model has no token types (type_vocab_size=0)"
-            )
+    def _check_rows(self, name: str, numbers: Tensor, table: nn.Embedding | None, offset: int = 0) -> None:
+        """Raise InputError, in eager mode, for ``numbers`` (..., n) of which, plus ``offset``, ``table`` has no row."""
+        if not has_values() or unseen_lengths() is not None or numbers.numel() == 0:
+            return
+        first, last = (int(x) for x in numbers.aminmax())
+        end = (1 if table is None else len(table.weight)) - offset
+        if first < -offset or last >= end:
+            raise InputError(f"{name} are from {first} to {last}; this model takes {-offset} to {end - 1}")

@@ -100,7 +100,7 @@ class SelfAttention(nn.Module, ABC):
         if self.max_length is not None and length > self.max_length:
             raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
         if mask is not None:
-            if mask.dtype != torch.bool or mask.shape != (batch, length):
+            if mask.is_nested or mask.dtype != torch.bool or mask.shape != (batch, length):
                 mask = checked_mask(mask, batch=batch, length=length)
             hidden = blank_padding(hidden, mask)
         if (

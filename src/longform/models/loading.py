@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Generator
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,15 @@ _one_thread = threading.RLock()
 
 @contextlib.contextmanager
 def reading_weights(source: Any) -> Generator[None]:
-    """Raise CheckpointError for a safetensors file of ``source``, a folder or hub name, that is not whole."""
+    """Raise CheckpointError for weights of ``source``, a folder or hub name, that are not whole: a file that is cut
+    short, a list of files that is no JSON or names one that is not there.
+    """
     try:
         yield
-    except SafetensorError as error:
+    except (SafetensorError, FileNotFoundError, JSONDecodeError) as error:
         raise CheckpointError(
-            f'the weights in "{source}" cannot be read as safetensors ({error}); the file may be cut short: '
-            "copy or download it again"
+            f'the weights in "{source}" cannot be read as safetensors ({error}); a file may be missing or cut short: '
+            "copy or download them again"
         ) from error
 
 
@@ -34,7 +37,10 @@ def refuse_foreign(source: Any, options: dict[str, Any]) -> None:
     if source is None or options.get("config") is not None or options.get("gguf_file") is not None:
         return
     hub = {name: options[name] for name in HUB_OPTIONS if name in options}
-    found = PreTrainedConfig.get_config_dict(source, **hub)[0].get("model_type")
+    config = PreTrainedConfig.get_config_dict(source, **hub)[0]
+    if not config or not isinstance(config, dict):
+        raise CheckpointError(f'"{source}" has no configuration: config.json is missing, or holds no names and values')
+    found = config.get("model_type")
     if found not in (None, LinformerConfig.model_type):
         raise CheckpointError(
             f'"{source}" holds a model of type {found!r}, not {LinformerConfig.model_type!r}: its weights would be '

@@ -189,6 +189,21 @@ def _all_moved(there: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, .
     return tuple(None if x is None else moved(x, there) for x in tensors)
 
 
+def _check_numbers(tokens: Tensor, **given: Tensor | None) -> None:
+    """Raise InputError unless each of ``given`` is whole numbers (n), (1, n) or (B, n) of ``tokens`` (B, n, ...)."""
+    batch, length = tokens.shape[:2]
+    for name, x in given.items():
+        if x is None:
+            continue
+        refuse_nested(x)
+        whole = not (x.is_floating_point() or x.dtype == torch.bool)
+        if not whole or x.dim() not in (1, 2) or x.shape[-1] != length or (x.dim() == 2 and len(x) not in (1, batch)):
+            raise InputError(
+                f"{name} is {x.dtype} of shape {tuple(x.shape)}, expected whole numbers of shape ({batch}, {length}), "
+                f"(1, {length}) or ({length},)"
+            )
+
+
 def _check_more(given: dict[str, object], *, causal: bool) -> None:
     """Raise InputError for ``given`` arguments that would change a result; warn of others that ask for something."""
     if given.pop("is_causal", causal) not in (None, causal):
@@ -256,7 +271,9 @@ class TextReader(nn.Module):
         """
         _check_more(kwargs, causal=self.config.causal)
         whole = not continues_text(past_key_values)
-        mask, order, places = self._read(attention_mask, input_ids, inputs_embeds, past_key_values)
+        given = self._checked_input(input_ids, inputs_embeds)
+        _check_numbers(given, token_type_ids=token_type_ids, position_ids=position_ids)
+        mask, order, places = self._read(attention_mask, given, past_key_values)
         query_mask = reading_mask(mask, query_expansion_positions)
         if inputs_embeds is not None:
             inputs_embeds = blank_padding(inputs_embeds, mask if query_mask is None else query_mask)
@@ -295,10 +312,9 @@ class TextReader(nn.Module):
         )
 
     def _read(
-        self, mask: Tensor | None, input_ids: Tensor | None, inputs_embeds: Tensor | None, cache: CausalCache | None
+        self, mask: Tensor | None, given: Tensor, cache: CausalCache | None
     ) -> tuple[Tensor | None, TextFirst | None, Tensor | None]:
         """The checked mask of what is given, how its rows are moved, and with a ``cache`` its places, long (B, n)."""
-        given = self._checked_shape(input_ids, inputs_embeds)
         if cache is not None:
             self._check_cache(cache)
             sizes = {"layers": self.config.num_hidden_layers, "most": self.config.max_position_embeddings}
@@ -354,12 +370,19 @@ class TextReader(nn.Module):
             return self.pooler(hidden)
         return None if self.pool is None else self.pool(hidden, mask)
 
-    def _checked_shape(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+    def _checked_input(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds, and not both")
         given = input_ids if input_ids is not None else inputs_embeds
         assert given is not None
         refuse_nested(given)
+        vectors = inputs_embeds is not None
+        features = (self.config.word_embedding_size,) if vectors else ()
+        if given.dim() < 2 or given.shape[2:] != features or given.is_floating_point() != vectors:
+            raise InputError(
+                f"the input is {given.dtype} of shape {tuple(given.shape)}: input_ids are whole numbers (B, n), and "
+                f"inputs_embeds vectors (B, n, {self.config.word_embedding_size})"
+            )
         length = given.shape[1]
         limit = self.config.max_position_embeddings
         if length > limit:
