@@ -74,8 +74,52 @@ def test_an_interrupted_run_goes_on_with_whole_documents(longform_folder: Path, 
         assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "out.jsonl", "whole.jsonl"]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ""])
+def test_weight_and_title_of_documents(longform_folder: Path, tmp_path: Path, suffix: str) -> None:
+    rows = [{"text": text, "title": f"far {number}"} for number, text in enumerate(TEXTS[:20])]
+    source, output = write(tmp_path / "a.jsonl", rows), tmp_path / f"out{suffix}"
+    how: Any = {"chunk_tokens": 24, "document_weight": 0.5, "title_field": "title"}
+    embed(longform_folder, source, output, SETTINGS, **how)
+    expected = np.concatenate(
+        [each.vectors for each in Encoder.from_pretrained(longform_folder).encode_chunks(rows, **how)]
+    )
+    found = embed(longform_folder, rows, settings=SETTINGS, **how).vectors
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+    if suffix == ".jsonl":
+        written = [row["embedding"] for row in read(output)]
+    else:
+        written = pyarrow.parquet.read_table(output, columns=["embedding"])["embedding"].to_pylist()
+    np.testing.assert_allclose(written, expected, rtol=0, atol=2e-5)
+
+
+def test_another_weight_or_title_is_another_run(longform_folder: Path, tmp_path: Path) -> None:
+    rows = [{"text": text, "title": "far"} for text in TEXTS]
+    source, output = write(tmp_path / "a.jsonl", [*rows, {"title": "far"}]), tmp_path / "out.jsonl"
+    how: Any = {"chunk_tokens": 24, "document_weight": 0.5, "title_field": "title"}
+    with pytest.raises(DataError, match="text"):
+        embed(longform_folder, source, output, SETTINGS, **how)
+    write(source, rows)
+    with pytest.raises(ConfigurationError, match=r"document_weight: 0.5 there, 1.0 now"):
+        embed(longform_folder, source, output, SETTINGS, **how | {"document_weight": 1.0})
+    write(source, [rows[0] | {"title": "near"}, *rows[1:]])
+    with pytest.raises(DataError, match="number 1 is another one"):
+        embed(longform_folder, source, output, SETTINGS, **how)
+    write(source, rows)
+    resumed = embed(longform_folder, source, output, SETTINGS, **how)
+    whole = embed(longform_folder, source, settings=SETTINGS, **how)
+    assert 0 < resumed.resumed < len(TEXTS)
+    np.testing.assert_allclose([row["embedding"] for row in read(output)], whole.vectors, rtol=0, atol=2e-5)
+
+
 def test_what_does_not_go_with_chunks(longform_folder: Path, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", [{"text": "near far", "more": "x"}])
+    for only_chunks in ({"document_weight": 0.5}, {"title_field": "more"}):
+        with pytest.raises(ConfigurationError, match="document_weight and title_field go with chunks"):
+            embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS, **only_chunks)
+    with pytest.raises(ConfigurationError, match="document_weight is -1"):
+        embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS, chunk_tokens=8, document_weight=-1)
+    with pytest.raises(DataError, match="title"):
+        embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS, chunk_tokens=8, title_field="title")
     averaged = InferenceSettings(progress=False, strategy="chunk-average")
     with pytest.raises(ConfigurationError, match=r'chunk_tokens=8 .* strategy="chunk-average"'):
         embed(longform_folder, source, tmp_path / "out.jsonl", averaged, chunk_tokens=8)

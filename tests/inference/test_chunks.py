@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from tiny_models import make_sentence_transformer, save_bert, save_longform
 from transformers import AutoModel
 
+from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.chunks import ChunkVectors, chunk_outcomes, encode_chunks
 from longform.inference.encoders import Encoder
@@ -132,6 +134,65 @@ def test_what_cannot_be_chunked(longform_folder: Path, bert_folder: Path) -> Non
     with pytest.raises(DataError, match="texts is int"):
         list(encode_chunks(encoder, 3))  # ty: ignore[invalid-argument-type]
     assert isinstance(next(encode_chunks(Encoder.from_pretrained(bert_folder), "any encoder")), ChunkVectors)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_mean_of_its_document_beside_each_chunk(longform_folder: Path, normalise: bool, alone: bool) -> None:
+    encoder = Encoder.from_pretrained(longform_folder, normalise=normalise)
+    how: Any = {"chunk_tokens": 7, "overlap": 2, "alone": alone, "max_tokens_per_batch": 100}
+    for plain, found in zip(
+        encode_chunks(encoder, [*TEXTS, LONG], **how),
+        encode_chunks(encoder, [*TEXTS, LONG], document_weight=0.5, **how),
+        strict=True,
+    ):
+        expected = plain.vectors.astype(np.float64)
+        expected = (expected + 0.5 * expected.mean(axis=0)) / 1.5
+        if normalise:
+            expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        _near(found.vectors, expected)
+        np.testing.assert_array_equal(found.spans, plain.spans)
+    (whole,) = encode_chunks(encoder, TEXTS[1], document_weight=3.0)
+    _near(whole.vectors[0], encoder.encode(TEXTS[1]))
+
+
+def test_fewer_dimensions_are_those_of_the_whole_mean(longform_folder: Path) -> None:
+    encoder = Encoder.from_pretrained(longform_folder, normalise=True)
+    how: Any = {"chunk_tokens": 7, "document_weight": 1.0}
+    (whole,) = encode_chunks(encoder, LONG, **how)
+    (found,) = encode_chunks(encoder.changed(truncate_dim=5), LONG, **how)
+    first = whole.vectors[:, :5]
+    _near(found.vectors, first / np.linalg.norm(first, axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("weight", [-0.1, np.nan, np.inf])
+def test_weights_that_cannot_be(longform_folder: Path, weight: float) -> None:
+    encoder = Encoder.from_pretrained(longform_folder)
+    with pytest.raises(ConfigurationError, match=f"document_weight is {weight}; it is 0 or more, and finite"):
+        list(encode_chunks(encoder, "x", document_weight=weight))
+
+
+def test_a_title_is_read_in_front_and_no_part_of_the_spans(longform_folder: Path, tiny_tokenizer: Any) -> None:
+    encoder = Encoder.from_pretrained(longform_folder)
+    rows = [{"text": text, "name": f" near {number} "} for number, text in enumerate([TEXTS[3], LONG])]
+    titled = list(encoder.encode_chunks(rows, chunk_tokens=7, title_field="name"))
+    for number, (row, found) in enumerate(zip(rows, titled, strict=True)):
+        plain = encoder.encode_chunks(row["text"], chunk_tokens=7)
+        np.testing.assert_array_equal(found.spans, plain.spans)
+        (prompted,) = encode_chunks(replace(encoder, prompt=f"near {number}. "), row["text"], chunk_tokens=7)
+        _near(found.vectors, prompted.vectors)
+    frame = pandas.DataFrame(rows)
+    _near(next(encoder.encode_chunks(frame, chunk_tokens=7, title_field="name")).vectors, titled[0].vectors)
+    file = Document("folder/near 0.txt", TEXTS[3], {})
+    _near(encoder.encode_chunks(file, chunk_tokens=7, title_field="name").vectors, titled[0].vectors)
+    for texts, said in (
+        (rows, 'no title in the field "other"; the fields there are: name'),
+        ([{"text": "x", "other": 3}], 'no title in the field "other"'),
+    ):
+        with pytest.raises(DataError, match=said):
+            list(encoder.encode_chunks(texts, title_field="other"))
+    with pytest.raises(DataError, match='a text has no field "name"'):
+        encoder.encode_chunks("x", title_field="name")
 
 
 def test_layers_are_cut_like_states(tiny_tokenizer: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ LONG = "".join(f"The near {number} is far. " for number in range(60))  # more th
 TEXTS = ["good bad long short, " * 4, LONG, "x", "ünder 🙂 far"]
 
 
-def check(found: dict[str, Any], engine: Engine, texts: list[str], **options: Any) -> None:
+def check(found: dict[str, Any], engine: Engine, texts: list[Any], **options: Any) -> None:
     expected = engine.encoder().encode_chunks(texts, **options)
     for document, own in zip(found["documents"], expected, strict=True):
         assert [(each["start"], each["end"]) for each in document["chunks"]] == list(map(tuple, own.spans.tolist()))
@@ -26,6 +26,17 @@ def test_chunks(client: TestClient, engine: Engine) -> None:
     check(sentences, engine, [LONG], chunk_tokens=20, boundaries="sentences")
     assert sentences["model"] == "tiny"
     assert sum(each["tokens"] for each in sentences["documents"][0]["chunks"]) < sentences["tokens"]
+
+
+def test_weight_and_titles(client: TestClient, engine: Engine) -> None:
+    titles = ["near", "", " far ", "good"]
+    body = {"inputs": TEXTS, "titles": titles, "chunk_tokens": 9, "document_weight": 0.5}
+    rows = [{"text": text, "title": title} for text, title in zip(TEXTS, titles, strict=True)]
+    check(
+        client.post("/chunks", json=body).json(), engine, rows, chunk_tokens=9, document_weight=0.5, title_field="title"
+    )
+    for refused in ({"titles": titles[:2]}, {"document_weight": -0.5}, {"document_weight": "a"}):
+        assert client.post("/chunks", json=body | refused).status_code == 422
 
 
 def test_a_long_text_is_read_elsewhere_with_the_same_result(client: TestClient, engine: Engine) -> None:

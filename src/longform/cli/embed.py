@@ -26,6 +26,8 @@ OPTIONS = (
         "tokens of a chunk: one record a chunk, each of which knows its whole document",
     ),
     ("boundaries", BOUNDARIES, "tokens", "where a chunk may begin"),
+    ("document_weight", float, 0.0, "weight of the mean of a document's chunks beside each chunk's own vector"),
+    ("title_field", str | None, None, "field read in front of a document's text; of a text file its name"),
 )
 
 
@@ -52,7 +54,7 @@ def run(settings: Any) -> None:
     check_least(settings, chunk_tokens=1, truncate_dim=1)
     check_suffix(settings.output)
     check_models(settings.model)
-    look_at(settings.sources, settings.output, chosen)
+    look_at(settings.sources, settings.output, chosen, {"title_field": settings.title_field})
     from longform.inference.run import embed
 
     how = {name: settings[name] for name, *_ in OPTIONS}

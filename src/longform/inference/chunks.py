@@ -3,9 +3,12 @@
 Axes: T tokens of a text, m chunks, D embedding size.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +18,8 @@ from torch import Tensor
 from longform.data.batching import TokenizedText, batches_of, windows
 from longform.data.spans import Chunk, Spans, chunks_of, pieces, spans_of_each
 from longform.data.special_tokens import SpecialTokens, special_tokens
-from longform.data.text import Document, Text, is_one, text_of, usable_texts
-from longform.errors import ConfigurationError, InputError
+from longform.data.text import Document, Text, clean_text, is_one, text_of, usable_texts
+from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.settings import DEFAULT_BATCH_TOKENS
 
 CONTEXT = 1 / 8  # of a stretch, on each side of its chunks, where a document is longer than the model
@@ -76,6 +79,8 @@ def encode_chunks(
     max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
     window: int = 512,
     alone: bool = False,
+    document_weight: float = 0.0,
+    title_field: str | None = None,
 ) -> Iterator[ChunkVectors]:
     """The chunks of each text in order, streamed; every chunk knows the whole text, unless each is read ``alone``.
 
@@ -87,11 +92,16 @@ def encode_chunks(
     the model's length stands on both sides, if the text has it. ``alone``: special tokens and the prompt are around
     every chunk, which is smaller where the model would not take it with them.
 
-    Raises ConfigurationError for a chunk longer than the model and a tokenizer that does not tell characters,
-    InputError for spans that are not in order, and for those of more or fewer texts.
+    ``document_weight``: weight, beside each chunk's own vector, of the mean of all chunks of its text.
+    ``title_field``: field of Documents whose value is read in front of the text as a prompt is; of a plain text file,
+    which has no fields, its name is.
+
+    Raises ConfigurationError for a chunk longer than the model, a tokenizer that does not tell characters and a weight
+    that cannot be, InputError for spans that are not in order, and for those of more or fewer texts, DataError for a
+    Document without the field.
     """
     how: Any = {"chunk_tokens": chunk_tokens, "overlap": overlap, "boundaries": boundaries, "window": window}
-    how["alone"] = alone
+    how |= {"alone": alone, "document_weight": document_weight, "title_field": title_field}
     for found in chunk_outcomes(encoder, texts, max_tokens_per_batch=max_tokens_per_batch, **how):
         yield ChunkVectors(found.vectors, found.spans)
 
@@ -106,8 +116,11 @@ def chunk_outcomes(
     max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
     window: int = 512,
     alone: bool = False,
+    document_weight: float = 0.0,
+    title_field: str | None = None,
 ) -> Iterator[ChunkOutcome]:
     """Chunks as ``encode_chunks`` gives them, and the tokens of each."""
+    check_weight(document_weight)
     special, usable, given = tokens_around(encoder), usable_texts(texts), deque[Spans]()
     if not isinstance(boundaries, str):
         usable = _with_spans(usable, spans_of_each(boundaries, one=is_one(texts)), given)
@@ -117,6 +130,7 @@ def chunk_outcomes(
                 encoder,
                 special,
                 _single(text),
+                title=title_of(text, title_field),
                 chunk_tokens=chunk_tokens,
                 overlap=overlap,
                 alone=alone,
@@ -128,7 +142,38 @@ def chunk_outcomes(
         for place, number, vector in _pooled(encoder, plans, max_tokens_per_batch):
             vectors[place][number] = vector
         for own, plan in zip(vectors, plans, strict=True):
-            yield ChunkOutcome(encoder.finished(own), plan.spans, plan.tokens)
+            yield ChunkOutcome(finished_chunks(encoder, own, document_weight), plan.spans, plan.tokens)
+
+
+def check_weight(document_weight: float) -> None:
+    """Raise ConfigurationError for a weight that is negative, infinite or NaN."""
+    if not 0 <= document_weight < math.inf:
+        raise ConfigurationError(f"document_weight is {document_weight}; it is 0 or more, and finite")
+
+
+def finished_chunks(encoder: StateEncoder, vectors: np.ndarray, document_weight: float) -> np.ndarray:
+    """Vectors (m, D) of the chunks of one text with their mean beside them, normalised and shortened as asked for."""
+    if document_weight:
+        vectors = replace(encoder, dimensions=None).finished(vectors)
+        share = document_weight / (1 + document_weight)
+        vectors = (1 - share) * vectors + share * vectors.mean(axis=0)
+    return encoder.finished(vectors)
+
+
+def title_of(text: Text, field: str | None) -> str:
+    """The title of a Document: its ``field``, of plain text the name of its file; "" where no field is named.
+
+    Raises DataError for what has no such field.
+    """
+    if field is None:
+        return ""
+    if not isinstance(text, Document):
+        raise DataError(f'a text has no field "{field}": give rows, a table or Documents that have it')
+    title = text.fields.get(field, None if text.fields else Path(text.id).stem)
+    if not isinstance(title, str):
+        there = ", ".join(map(str, text.fields))
+        raise DataError(f'document {text.id}: no title in the field "{field}"; the fields there are: {there}')
+    return clean_text(title.strip())[0]
 
 
 def tokens_around(encoder: StateEncoder) -> SpecialTokens:
@@ -146,13 +191,14 @@ def chunk_plan(
     special: SpecialTokens,
     text: str,
     *,
+    title: str = "",
     chunk_tokens: int,
     overlap: int = 0,
     boundaries: str | Spans = "tokens",
     alone: bool = False,
 ) -> ChunkPlan:
     """How the chunks of a text are read; what is given and raised is as for ``encode_chunks``."""
-    tokens = _tokens(encoder.tokenizer, text, encoder.prompt)
+    tokens = _tokens(encoder.tokenizer, text, encoder.prompt + (f"{title}. " if title else ""))
     room = encoder.limit - special.total - len(tokens.prompt)
     size = min(chunk_tokens, room) if alone else chunk_tokens
     chunks = chunks_of(text, tokens.offsets, size=size, overlap=overlap, boundaries=boundaries)

@@ -20,7 +20,8 @@ from transformers import AutoModel
 from longform.choices import POOLINGS
 from longform.conversion.local import local_source
 from longform.data.batching import Batch
-from longform.data.text import Document, Text, is_one, usable_texts
+from longform.data.given import InMemory
+from longform.data.text import Document, Text, is_one, read_documents, usable_texts
 from longform.errors import ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
 from longform.inference.chunks import ChunkVectors, encode_chunks
@@ -284,6 +285,8 @@ class Encoder(TextModel):
         chunk_tokens: int = 256,
         overlap: int = 0,
         boundaries: Any = "tokens",
+        document_weight: float = 0.0,
+        title_field: str | None = None,
         max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
         progress: bool = False,
     ) -> ChunkVectors | Iterator[ChunkVectors]:
@@ -292,14 +295,24 @@ class Encoder(TextModel):
         ``vectors`` float32 (m, D) and ``spans`` (m, 2), characters from-to; a chunk of at most ``chunk_tokens`` tokens
         shares ``overlap`` with the one before and begins where ``boundaries`` allows: "tokens", "sentences",
         "paragraphs", or for each text the characters from-to of its chunks, lists or an array (m, 2), of one string
-        also by themselves. Raises as ``encode`` does, and InputError for spans that are not in order, too few or many.
+        also by themselves. ``document_weight``: weight, beside a chunk's own vector, of the mean of all chunks of its
+        text. ``title_field``: field of rows, of a table or of Documents that is read in front of the text. Raises as
+        ``encode`` does, and InputError for spans that are not in order, too few or many.
         """
+        if is_one(texts):
+            usable = texts
+        elif title_field is None:
+            usable = usable_texts(texts, text_field=text_field)
+        else:
+            usable = read_documents(InMemory(texts), text_field=text_field)
         found = encode_chunks(
             self,
-            texts if is_one(texts) else usable_texts(texts, text_field=text_field),
+            usable,
             chunk_tokens=chunk_tokens,
             overlap=overlap,
             boundaries=boundaries,
+            document_weight=document_weight,
+            title_field=title_field,
             max_tokens_per_batch=max_tokens_per_batch,
         )
         if is_one(texts):

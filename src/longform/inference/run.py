@@ -20,6 +20,7 @@ from longform.data.given import InMemory, Source, source_of
 from longform.data.progress import hidden
 from longform.data.text import Document, ReadReport, count_documents, read_documents
 from longform.errors import ConfigurationError, DataError, InputError
+from longform.inference.chunks import check_weight, title_of
 from longform.inference.classifiers import check_threshold, of_source
 from longform.inference.kept_fields import kept_fields
 from longform.inference.parts.run import run_parts
@@ -85,6 +86,8 @@ def embed(
     truncate_dim: int | None = None,
     chunk_tokens: int | None = None,
     boundaries: str = "tokens",
+    document_weight: float = 0.0,
+    title_field: str | None = None,
     **options: Any,
 ) -> InferenceResult:
     """Embed the documents of ``sources``; ``output``: jsonl, parquet, a folder, "-" (standard output), None to keep the
@@ -95,8 +98,9 @@ def embed(
     ``pooling``, ``normalise``, prompts and ``truncate_dim`` as in ``Encoder.from_pretrained``.
 
     With ``chunk_tokens`` there is a record for every chunk of a document, which is read as a whole whatever its length:
-    ``id``, ``chunk`` (0, 1, ...), ``start`` and ``end`` (characters), ``embedding`` and ``tokens``; ``boundaries`` and
-    ``settings.overlap`` as in ``encode_chunks``. Raises the errors of ``longform.errors``.
+    ``id``, ``chunk`` (0, 1, ...), ``start`` and ``end`` (characters), ``embedding`` and ``tokens``; ``boundaries``,
+    ``document_weight``, ``title_field`` and ``settings.overlap`` as in ``encode_chunks``. Raises the errors of
+    ``longform.errors``.
     """
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
     model = local_source(model)
@@ -105,6 +109,9 @@ def embed(
             f'chunk_tokens={chunk_tokens} gives a vector a chunk, strategy="{settings.strategy}" one of them all: '
             "choose one of the two"
         )
+    check_weight(document_weight)
+    if chunk_tokens is None and (document_weight or title_field is not None):
+        raise ConfigurationError("document_weight and title_field go with chunks: give chunk_tokens")
     how: dict[str, Any] = {
         "pooling": pooling,
         "normalise": normalise,
@@ -112,13 +119,18 @@ def embed(
         "prompt": prompt,
         "truncate_dim": truncate_dim,
     }
-    chunked = {"chunk_tokens": chunk_tokens, "boundaries": boundaries}
+    chunked = {
+        "chunk_tokens": chunk_tokens,
+        "boundaries": boundaries,
+        "document_weight": document_weight,
+        "title_field": title_field,
+    }
     if output is not None and in_parts(output):
-        look_at(source, output, settings)
+        look_at(source, output, settings, {"title_field": title_field})
         prepare = partial(prepare_embedding, settings=settings, how=how, chunked=chunked)
         return run_parts(prepare, model, source, output, settings)
     with _place(output, model, source, settings) as place:
-        look_at(source, output, settings)
+        look_at(source, output, settings, {"title_field": title_field})
         return _run(prepare_embedding(model, settings, how, chunked), model, source, place)
 
 
@@ -158,7 +170,7 @@ def _run(prepared: Prepared, model: str | Path, source: Source, output: Path | N
         result = _opened(output, lambda: prepared.identity(model) | {"sources": named}, settings)
     started, resumed, tokens_now = time.perf_counter(), result.done, 0
     total = count_documents(source) if settings.progress else None
-    waiting = _waiting(documents, prepared.keep, settings.text_field)
+    waiting = _waiting(documents, prepared.keep, settings.text_field, prepared.about.get("title_field"))
     try:
         _skip_done(waiting, result)
         bar = tqdm(total=total, initial=resumed, unit=" documents", disable=hidden(settings.progress))
@@ -183,12 +195,13 @@ def _run(prepared: Prepared, model: str | Path, source: Source, output: Path | N
 
 
 def _waiting(
-    documents: Iterator[Document], keep: Mapping[str, str], text_field: str | None
+    documents: Iterator[Document], keep: Mapping[str, str], text_field: str | None, title_field: str | None
 ) -> Iterator[tuple[Document, Waiting]]:
     """Each document with what its records are made of, beside the model's result."""
     for document in documents:
         kept = kept_fields(document, keep, text_field=text_field)
-        parts = (document.id, document.text, document.pair, *([kept] if kept else []))
+        titles = [] if title_field is None else [title_of(document, title_field)]
+        parts = (document.id, document.text, document.pair, *([kept] if kept else []), *titles)
         yield document, Waiting(document.id, content_key(*parts), kept)
 
 

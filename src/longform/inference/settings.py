@@ -106,7 +106,8 @@ def look_at(
     settings: InferenceSettings,
     own: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Raise DataError, before a model is loaded, for sources that are empty or lack a field; ``own``: a model's fields.
+    """Raise DataError, before a model is loaded, for sources that are empty or lack a field; ``own``: fields that
+    a model names, and ``title_field``.
 
     Iterators are not looked at, nor files of which what fails is left out.
     """
@@ -117,7 +118,7 @@ def look_at(
             parts = output is not None and in_parts(output)  # which say how a bad file is left out
             more = [field for field in kept.values() if field != text]
             how = {"kept": more, "stdin_format": settings.stdin_format, "unreadable": parts}
-            look(source, text, pair, settings.id_field, **how)
+            look(source, text, pair, settings.id_field, own.get("title_field"), **how)
     elif isinstance(source.given, Sized):
         first = next(read_documents(source, text_field=text, pair_field=pair, id_field=settings.id_field))
         kept_fields(first, kept, text_field=text)

@@ -8,8 +8,9 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from longform.inference.chunks import finished_chunks
 from longform.inference.encoders import Encoder
-from longform.serving.errors import Body, Inputs, StrictRoute, Whole, answer, as_list, refusals
+from longform.serving.errors import Body, Inputs, Refusal, StrictRoute, Whole, answer, as_list, refusals
 from longform.serving.reading import changed, chunk_rows
 from longform.serving.service import Service
 
@@ -23,6 +24,10 @@ class ChunksBody(Body):
         0, description="tokens that neighbours share; less than that"
     )
     boundaries: Literal["tokens", "sentences", "paragraphs"] = Field("tokens", description="where a chunk may begin")
+    document_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.0, description="weight of the mean of a text's chunks beside each chunk's own vector"
+    )
+    titles: list[str] | None = Field(None, description="of each text, read in front of it")
     prompt_name: str | None = Field(None, description="one of the model's prompts; null: its default")
     normalize: bool | None = Field(None, description="vectors of length 1; null: as the model has them")
     dimensions: Annotated[Whole, Field(ge=1)] | None = Field(None, description="the first ones alone")
@@ -61,14 +66,20 @@ def chunk_routes(service: Service) -> APIRouter:
         """Vectors of the chunks of texts of any length; each knows its whole document."""
         texts = as_list(body.inputs)
         service.check_count(len(texts))
+        titles = [""] * len(texts) if body.titles is None else body.titles
+        if len(titles) != len(texts):
+            raise Refusal("invalid", f"titles: {len(titles)} of them for {len(texts)} texts; give one for each")
         encoder = changed(
             service.engine.encoder(), prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=body.normalize
         )
         how: Any = {"chunk_tokens": body.chunk_tokens, "overlap": body.overlap, "boundaries": body.boundaries}
-        rows = await service.read(sum(map(len, texts)), lambda _: chunk_rows(encoder, texts, **how))
+        rows = await service.read(sum(map(len, [*texts, *titles])), lambda _: chunk_rows(encoder, texts, titles, **how))
         found = iter(await service.results(request, rows))
         documents = [
-            {"index": place, "chunks": _chunks(encoder, plan, [next(found) for _ in plan.readings])}
+            {
+                "index": place,
+                "chunks": _chunks(encoder, plan, [next(found) for _ in plan.readings], body.document_weight),
+            }
             for place, plan in enumerate(rows.plans)
         ]
         return answer({"model": service.engine.name, "documents": documents, "tokens": rows.tokens})
@@ -76,11 +87,11 @@ def chunk_routes(service: Service) -> APIRouter:
     return router
 
 
-def _chunks(encoder: Encoder, plan: Any, readings: list[Any]) -> list[dict[str, Any]]:
+def _chunks(encoder: Encoder, plan: Any, readings: list[Any], document_weight: float) -> list[dict[str, Any]]:
     vectors = np.empty((len(plan.spans), encoder.whole), np.float32)
     for number, vector in (each for reading in readings for each in reading):
         vectors[number] = vector
-    finished = encoder.finished(vectors)
+    finished = finished_chunks(encoder, vectors, document_weight)
     return [
         {"start": int(start), "end": int(end), "tokens": int(tokens), "embedding": vector}
         for (start, end), tokens, vector in zip(plan.spans, plan.tokens, finished, strict=True)

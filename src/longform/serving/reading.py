@@ -77,11 +77,16 @@ def changed(
     return encoder.changed(prompt_name=prompt_name, truncate_dim=dimensions, normalise=normalise)
 
 
-def chunk_rows(encoder: Encoder, texts: Sequence[str], *, chunk_tokens: int, overlap: int, boundaries: str) -> Rows:
-    """A row a reading of each text; its result: (number, vector) of each of its chunks."""
+def chunk_rows(encoder: Encoder, texts: Sequence[str], titles: Sequence[str], **how: Any) -> Rows:
+    """A row a reading of each text; its result: (number, vector) of each of its chunks.
+
+    ``titles``: of each text, "" for none; ``how``: options of ``chunk_plan``.
+    """
     special = tokens_around(encoder)
-    how: Any = {"chunk_tokens": chunk_tokens, "overlap": overlap, "boundaries": boundaries}
-    plans = tuple(chunk_plan(encoder, special, clean_text(text)[0], **how) for text in texts)
+    plans = tuple(
+        chunk_plan(encoder, special, clean_text(text)[0], title=clean_text(title.strip())[0], **how)
+        for text, title in zip(texts, titles, strict=True)
+    )
     rows: list[Row] = []
     for plan in plans:
         for each in plan.readings:
