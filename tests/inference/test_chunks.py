@@ -180,7 +180,17 @@ def test_a_title_is_read_in_front_and_no_part_of_the_spans(longform_folder: Path
         plain = encoder.encode_chunks(row["text"], chunk_tokens=7)
         np.testing.assert_array_equal(found.spans, plain.spans)
         (prompted,) = encode_chunks(replace(encoder, prompt=f"near {number}. "), row["text"], chunk_tokens=7)
-        _near(found.vectors, prompted.vectors)
+        title, content = (
+            tiny_tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]
+            for part in (f"near {number}. ", row["text"])
+        )
+        before, after = [tiny_tokenizer.cls_token_id, *title], [tiny_tokenizer.sep_token_id]
+        states = _states(longform_folder, [*before, *content[: 62 - len(title)], *after])
+        _near(2 * found.vectors - prompted.vectors, np.tile(states[1 : len(before)].mean(0), (len(found.spans), 1)))
+        document, rows_of = Document("x", row["text"], {"name": row["name"]}), {"chunk_tokens": 7, "alone": True}
+        (alone,) = encode_chunks(encoder, document, title_field="name", **rows_of)
+        (before_each,) = encode_chunks(replace(encoder, prompt=f"near {number}. "), row["text"], **rows_of)
+        _near(alone.vectors, before_each.vectors)
     frame = pandas.DataFrame(rows)
     _near(next(encoder.encode_chunks(frame, chunk_tokens=7, title_field="name")).vectors, titled[0].vectors)
     file = Document("folder/near 0.txt", TEXTS[3], {})

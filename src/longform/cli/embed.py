@@ -27,7 +27,12 @@ OPTIONS = (
     ),
     ("boundaries", BOUNDARIES, "tokens", "where a chunk may begin"),
     ("document_weight", float, 0.0, "weight of the mean of a document's chunks beside each chunk's own vector"),
-    ("title_field", str | None, None, "field read in front of a document's text; of a text file its name"),
+    (
+        "title_field",
+        str | None,
+        None,
+        "title that is read in front of a text and added to each chunk; of a text file its name",
+    ),
 )
 
 

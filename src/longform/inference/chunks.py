@@ -44,9 +44,13 @@ class ChunkOutcome(NamedTuple):
 
 
 class _Tokens(NamedTuple):
-    """A text's token ids, and the characters of each (T, 2); ``prompt``: ids of what stands before the text."""
+    """A text's token ids, and the characters of each (T, 2); ``prompt``: ids of what stands before the text.
+
+    ``title``: tokens from-to of the prompt that are a title; none where both are equal.
+    """
 
     prompt: list[int]
+    title: slice
     ids: list[int]
     offsets: np.ndarray
 
@@ -61,12 +65,36 @@ class Reading(NamedTuple):
     places: dict[int, slice]
 
 
+TITLE = -1  # number of a title's vector beside those of chunks, behind which it stands
+
+
 class ChunkPlan(NamedTuple):
-    """How a text is read: ``spans`` (m, 2), characters from-to, and ``tokens`` (m,) of its chunks."""
+    """How a text is read: ``spans`` (m, 2), characters from-to, and ``tokens`` (m,) of its chunks.
+
+    ``titled``: the readings have a vector of the title too.
+    """
 
     readings: list[Reading]
     spans: np.ndarray
     tokens: np.ndarray
+    titled: bool = False
+
+    def no_vectors(self, width: int) -> np.ndarray:
+        """Float32 (m, width), with one more row for a title, to be filled."""
+        return np.empty((len(self.spans) + self.titled, width), np.float32)
+
+    def finished(self, encoder: StateEncoder, vectors: np.ndarray, document_weight: float) -> np.ndarray:
+        """Vectors (m, D) of the chunks, to each of which their mean and the title's vector are added, normalised and
+        shortened as ``encoder`` has them; what is added has length 1 where vectors are normalised.
+        """
+        if document_weight or self.titled:
+            vectors = replace(encoder, dimensions=None).finished(vectors)
+            chunks, titles = vectors[: len(self.spans)], vectors[len(self.spans) :]
+            share = document_weight / (1 + document_weight)
+            vectors = (1 - share) * chunks + share * chunks.mean(axis=0)
+            if self.titled:
+                vectors = (vectors + (1 - share) * titles) / (2 - share)
+        return encoder.finished(vectors)
 
 
 def encode_chunks(
@@ -93,8 +121,8 @@ def encode_chunks(
     every chunk, which is smaller where the model would not take it with them.
 
     ``document_weight``: weight, beside each chunk's own vector, of the mean of all chunks of its text.
-    ``title_field``: field of Documents whose value is read in front of the text as a prompt is; of a plain text file,
-    which has no fields, its name is.
+    ``title_field``: field of Documents whose value is read in front of the text, and whose vector is added to each
+    chunk's (of ``alone`` ones it is part anyway); of a plain text file, which has no fields, it is the name.
 
     Raises ConfigurationError for a chunk longer than the model, a tokenizer that does not tell characters and a weight
     that cannot be, InputError for spans that are not in order, and for those of more or fewer texts, DataError for a
@@ -138,26 +166,17 @@ def chunk_outcomes(
             )
             for text in part
         ]
-        vectors = [np.empty((len(plan.spans), encoder.whole), np.float32) for plan in plans]
+        vectors = [plan.no_vectors(encoder.whole) for plan in plans]
         for place, number, vector in _pooled(encoder, plans, max_tokens_per_batch):
             vectors[place][number] = vector
         for own, plan in zip(vectors, plans, strict=True):
-            yield ChunkOutcome(finished_chunks(encoder, own, document_weight), plan.spans, plan.tokens)
+            yield ChunkOutcome(plan.finished(encoder, own, document_weight), plan.spans, plan.tokens)
 
 
 def check_weight(document_weight: float) -> None:
     """Raise ConfigurationError for a weight that is negative, infinite or NaN."""
     if not 0 <= document_weight < math.inf:
         raise ConfigurationError(f"document_weight is {document_weight}; it is 0 or more, and finite")
-
-
-def finished_chunks(encoder: StateEncoder, vectors: np.ndarray, document_weight: float) -> np.ndarray:
-    """Vectors (m, D) of the chunks of one text with their mean beside them, normalised and shortened as asked for."""
-    if document_weight:
-        vectors = replace(encoder, dimensions=None).finished(vectors)
-        share = document_weight / (1 + document_weight)
-        vectors = (1 - share) * vectors + share * vectors.mean(axis=0)
-    return encoder.finished(vectors)
 
 
 def title_of(text: Text, field: str | None) -> str:
@@ -198,14 +217,19 @@ def chunk_plan(
     alone: bool = False,
 ) -> ChunkPlan:
     """How the chunks of a text are read; what is given and raised is as for ``encode_chunks``."""
-    tokens = _tokens(encoder.tokenizer, text, encoder.prompt + (f"{title}. " if title else ""))
+    tokens = _tokens(encoder.tokenizer, text, encoder.prompt, f"{title}. " if title else "")
     room = encoder.limit - special.total - len(tokens.prompt)
     size = min(chunk_tokens, room) if alone else chunk_tokens
     chunks = chunks_of(text, tokens.offsets, size=size, overlap=overlap, boundaries=boundaries)
     stretches = _single_chunks(chunks) if alone else _stretches(chunks, len(tokens.ids), room)
     readings = [_reading(stretch, tokens, chunks, special) for stretch in stretches]
+    titled = tokens.title.start < tokens.title.stop and not alone
+    if titled:
+        before = len(special.prefix)
+        readings[0].places[TITLE] = slice(before + tokens.title.start, before + tokens.title.stop)
     spans = np.array([(chunk.start, chunk.stop) for chunk in chunks], dtype=np.int64)
-    return ChunkPlan(readings, spans, np.array([chunk.end - chunk.first for chunk in chunks], dtype=np.int64))
+    counts = np.array([chunk.end - chunk.first for chunk in chunks], dtype=np.int64)
+    return ChunkPlan(readings, spans, counts, titled)
 
 
 def chunk_vectors(
@@ -215,7 +239,10 @@ def chunk_vectors(
     inputs: dict[str, Tensor],
     layers: tuple[Tensor, ...] | None = None,
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Number and vector (D,), not finished, of each chunk of a reading; ``states`` (1, n, hidden): its last ones."""
+    """Number and vector (D,), not finished, of each chunk and title of a reading.
+
+    ``states`` (1, n, hidden): its last ones.
+    """
     for number, place in reading.places.items():
         here = (slice(None), place)
         own = {name: value[here] for name, value in inputs.items()}
@@ -226,7 +253,7 @@ def chunk_vectors(
 
 def beginning(encoder: StateEncoder, text: str) -> str:
     """Beginning of a text that the model takes at once, beside special tokens and the prompt."""
-    tokens = _tokens(encoder.tokenizer, text, encoder.prompt)
+    tokens = _tokens(encoder.tokenizer, text, encoder.prompt, "")
     room = encoder.limit - special_tokens(encoder.tokenizer).total - len(tokens.prompt)
     return text if len(tokens.ids) <= room else text[: tokens.offsets[room - 1, 1]]
 
@@ -247,11 +274,11 @@ def _single(text: Text) -> str:
     return text_of(text)
 
 
-def _tokens(tokenizer: Any, text: str, prompt: str) -> _Tokens:
-    """Tokens of ``prompt`` and ``text`` together, parted where the text begins."""
+def _tokens(tokenizer: Any, text: str, prompt: str, title: str) -> _Tokens:
+    """Tokens of ``prompt``, ``title`` and ``text`` together, parted where the title and the text begin."""
     ids: list[int] = []
-    found, at = [np.empty((0, 2), dtype=np.int64)], -len(prompt)
-    for piece in pieces(prompt + text):
+    found, at = [np.empty((0, 2), dtype=np.int64)], -len(prompt + title)
+    for piece in pieces(prompt + title + text):
         encoded = tokenizer(
             piece, add_special_tokens=False, return_attention_mask=False, return_offsets_mapping=True, verbose=False
         )
@@ -259,8 +286,9 @@ def _tokens(tokenizer: Any, text: str, prompt: str) -> _Tokens:
         found.append(np.array(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2) + at)
         at += len(piece)
     offsets = np.concatenate(found)
-    before = int((offsets[:, 1] <= 0).cumprod().sum()) if prompt else 0
-    return _Tokens(ids[:before], ids[before:], offsets[before:].clip(min=0))
+    titled, before = (int((offsets[:, 1] <= end).cumprod().sum()) for end in (-len(title), 0))
+    titled, before = (titled if prompt else 0), (before if prompt or title else 0)
+    return _Tokens(ids[:before], slice(titled, before), ids[before:], offsets[before:].clip(min=0))
 
 
 class _Stretch(NamedTuple):

@@ -2,13 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from longform.inference.chunks import finished_chunks
 from longform.inference.encoders import Encoder
 from longform.serving.errors import Body, Inputs, Refusal, StrictRoute, Whole, answer, as_list, refusals
 from longform.serving.reading import changed, chunk_rows
@@ -27,7 +25,7 @@ class ChunksBody(Body):
     document_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         0.0, description="weight of the mean of a text's chunks beside each chunk's own vector"
     )
-    titles: list[str] | None = Field(None, description="of each text, read in front of it")
+    titles: list[str] | None = Field(None, description="of each text, read in front of it and added to its chunks")
     prompt_name: str | None = Field(None, description="one of the model's prompts; null: its default")
     normalize: bool | None = Field(None, description="vectors of length 1; null: as the model has them")
     dimensions: Annotated[Whole, Field(ge=1)] | None = Field(None, description="the first ones alone")
@@ -88,10 +86,10 @@ def chunk_routes(service: Service) -> APIRouter:
 
 
 def _chunks(encoder: Encoder, plan: Any, readings: list[Any], document_weight: float) -> list[dict[str, Any]]:
-    vectors = np.empty((len(plan.spans), encoder.whole), np.float32)
+    vectors = plan.no_vectors(encoder.whole)
     for number, vector in (each for reading in readings for each in reading):
         vectors[number] = vector
-    finished = finished_chunks(encoder, vectors, document_weight)
+    finished = plan.finished(encoder, vectors, document_weight)
     return [
         {"start": int(start), "end": int(end), "tokens": int(tokens), "embedding": vector}
         for (start, end), tokens, vector in zip(plan.spans, plan.tokens, finished, strict=True)
