@@ -26,7 +26,7 @@ from longform.training.alignment.model import AlignmentLoss, open_sentence_model
 from longform.training.alignment.run import align
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform.training.alignment.sources import Example
-from longform.training.alignment.steps import Reader
+from longform.training.alignment.steps import Reader, right_passages
 from longform.training.engine.settings import autocast
 from longform.training.engine.trainer import Training
 
@@ -98,12 +98,92 @@ def test_the_loss_is_that_of_sentence_transformers(longform_model: Path) -> None
     assert ranking_loss(queries, documents, answers, excluded, 0.05) < found
 
 
-def test_the_nearest_answer_is_the_answer() -> None:
-    queries, given = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.1], [1.0, 1.0], [-1.0, 0.0]])
-    answers, nothing = torch.tensor([[True, True, False, False]]), torch.zeros(1, 4, dtype=torch.bool)
-    alone = torch.tensor([[True, False, False]])
-    expected = ranking_loss(queries, given[1:], alone, nothing[:, 1:], 0.5)  # without the answer that is farther
-    torch.testing.assert_close(ranking_loss(queries, given, answers, nothing, 0.5), expected)
+def test_several_answers_share_the_mass_of_the_softmax() -> None:
+    queries, given = torch.randn(3, 5, dtype=torch.float64), torch.randn(6, 5, dtype=torch.float64)
+    answers, excluded = torch.zeros(3, 6, dtype=torch.bool), torch.zeros(3, 6, dtype=torch.bool)
+    answers[0, 1] = answers[1, [0, 4]] = answers[2, 5] = excluded[0, [0, 2]] = excluded[2, 0] = True
+    scores = torch.nn.functional.normalize(queries, dim=1) @ torch.nn.functional.normalize(given, dim=1).T / 0.3
+    mass = scores.masked_fill(excluded, -torch.inf).softmax(dim=1)
+    expected = -(mass * answers).sum(dim=1).log().mean()
+    torch.testing.assert_close(ranking_loss(queries, given, answers, excluded, 0.3), expected)
+
+
+def test_the_share_of_the_loss_within_a_document(longform_model: Path, pairs: tuple[list[str], list[str]]) -> None:
+    opened, (queries, documents) = open_sentence_model(longform_model, CPU), pairs
+    documents = [" ".join(documents[place : place + 3]) for place in range(4)]
+    examples = [Example(i, documents[i], [queries[i]], [{i}], [[(0, 20)]] if i else [[]]) for i in range(4)]
+    step = Reader(opened.trained.sides, 64, 400, 9).step(examples, [])
+    own = step.answers[:, None] == step.owners
+    assert bool((step.right[0] == own[0]).all())
+    assert step.right[1:].sum(dim=1).tolist() != own[1:].sum(dim=1).tolist()
+    with torch.no_grad():
+        vectors = [[opened.trained.eval()(dict(batch))["sentence_embedding"]] for batch in step.batches]
+        wanted, passages, _ = step.parted([batch for (batch,) in vectors])
+        scores = (
+            torch.nn.functional.normalize(wanted, dim=1) @ torch.nn.functional.normalize(passages, dim=1).T / 0.1
+        ).exp()
+        right = (scores * step.right).sum(dim=1)
+        outside = -(right / (right + (scores * ~own).sum(dim=1))).log().mean()
+        inside = -(right / (scores * own).sum(dim=1)).log().mean()
+        for share in (0.0, 0.25, 1.0):
+            loss = AlignmentLoss(
+                opened.trained, temperature=0.1, keep_weight=0.0, same_document=share,
+                autocast=lambda: autocast(CPU, torch.float32),
+            )  # fmt: skip
+            found = loss.calculate_loss(vectors, (step, torch.zeros(0, 24)))
+            torch.testing.assert_close(found, share * inside + (1 - share) * outside, rtol=1e-4, atol=1e-5)
+
+
+def test_passages_that_spans_say_are_right() -> None:
+    passages = np.array([[0, 10], [11, 20], [21, 30], [31, 33]])
+    for spans, expected in (
+        ([], [True, True, True, True]),
+        ([(0, 10)], [True, False, False, False]),
+        ([(4, 30)], [True, True, True, False]),
+        ([(6, 31)], [False, True, True, False]),
+        ([(9, 12)], [False, False, False, False]),
+        ([(12, 13), (31, 40)], [False, True, False, True]),
+        ([(40, 50)], [True, True, True, True]),
+    ):
+        found = right_passages(spans, passages).tolist()
+        assert found == (expected if any(expected) else [True] * 4)
+
+
+@pytest.mark.parametrize("spans", [[[5, 3]], [[0, 2000]], [[0, "a"]], [3], "abc", [[-1, 4]]])
+def test_spans_that_are_not_in_the_document(longform_model: Path, spans: Any) -> None:
+    rows = [{"query": f"near {n}", "document": f"a text {n}", "where": None} for n in range(4)]
+    source = AlignmentSource(pairs=[*rows, rows[0] | {"where": spans}], spans_field="where")
+    with pytest.raises(DataError, match=r'"where" is .* it is a list of characters from-to of a document of 8'):
+        align(longform_model, source, max_steps=1, progress=False)
+
+
+def test_negatives_of_the_same_document_are_passages() -> None:
+    with pytest.raises(ConfigurationError, match=r"same_document_negatives are passages: give passage_tokens"):
+        AlignmentSettings(same_document_negatives=0.5)
+    with pytest.raises(ConfigurationError, match=r"same_document_negatives=1\.5"):
+        AlignmentSettings(passage_tokens=8, same_document_negatives=1.5)
+
+
+def test_passages_of_a_document_are_told_apart_after_training(longform_model: Path) -> None:
+    words = ["near", "far", "good", "bad", "long", "short"]
+    rows = []
+    for number in range(24):
+        order = random.Random(number).sample(words, 6)
+        text = ". ".join(f"the {word} {word} {word} {word} it" for word in order)
+        for word in order:
+            start = text.index(word)
+            rows.append({"query": f"{word} {number}", "document": f"{text} {number}", "where": [[start, start + 20]]})
+    settings = AlignmentSettings(
+        max_steps=24, documents_per_step=4, queries_per_document=6, passage_tokens=7, heldout_documents=4,
+        keep_weight=0.0, learning_rate=3e-3, train_word_embeddings=True, same_document_negatives=0.5,
+        passage_boundaries="sentences", dtype="float32",
+    )  # fmt: skip
+    source = AlignmentSource(pairs=rows, spans_field="where")
+    result = align(longform_model, source, settings, progress=False)
+    assert result.after["same_document"] > result.before["same_document"] + 0.05
+    assert "in their document" in result.report
+    trained = [row for row in result.records if row["event"] == "train"]
+    assert trained[-1]["same_document"] < trained[0]["same_document"]
 
 
 @pytest.mark.parametrize(("dropout", "passage_tokens"), [(0.3, None), (0.0, 9)])
@@ -113,7 +193,9 @@ def test_the_gradient_cache_gives_the_gradient_of_the_whole_step(
     opened = open_sentence_model(longform_model, CPU)
     reader = Reader(opened.trained.sides, 64, 40, passage_tokens)
     queries, documents = pairs
-    examples = [Example(i, 2 * documents[i], [queries[i], f"{queries[i]} too"], [{i}, {i, 2}]) for i in range(4)]
+    examples = [
+        Example(i, 2 * documents[i], [queries[i], f"{queries[i]} too"], [{i}, {i, 2}], [[(0, 9)], []]) for i in range(4)
+    ]
     step = reader.step(examples, ["a short text", "bad"])
     assert len(step.batches) > 5
     for module in opened.trained.modules():

@@ -12,7 +12,16 @@ from longform.cli.arguments import (
     print_next,
 )
 
-FIELDS = ("query_field", "document_field", "relevant_field", "id_field", "text_field", "title_field", "first")
+FIELDS = (
+    "query_field",
+    "document_field",
+    "relevant_field",
+    "id_field",
+    "text_field",
+    "title_field",
+    "spans_field",
+    "first",
+)
 
 
 def parser() -> Any:

@@ -12,6 +12,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
 FAMILIES = {
@@ -56,10 +57,11 @@ class Post(NamedTuple):
 
 
 class Conversation(NamedTuple):
-    """A document and questions that ask for it."""
+    """A document and questions that ask for it; ``spans``: characters from-to of what each is about."""
 
     text: str
     questions: list[str]
+    spans: list[tuple[int, int]]
 
 
 def conversations(records: Iterable[Mapping[str, str]], seed: int = 0) -> dict[str, list[Conversation]]:
@@ -126,9 +128,12 @@ def _of_family(posts: list[Post], rarity: Mapping[str, float], draw: random.Rand
 
 
 def _conversation(threads: list[list[Post]], rarity: Mapping[str, float], draw: random.Random) -> Conversation:
-    turns, questions = [], []
+    turns: list[str] = []
+    questions: list[tuple[str, int, int]] = []  # with its turns from-to
     for thread in threads:
+        begun = len(turns)
         for post in thread:
+            first = len(turns)
             paragraphs = [" ".join(part.split()) for part in post.text.split("\n\n")]
             for paragraph in filter(None, paragraphs):
                 turns.append(f"{post.speaker}: {_spoken(paragraph, draw)}")
@@ -136,11 +141,14 @@ def _conversation(threads: list[list[Post]], rarity: Mapping[str, float], draw: 
                     turns.append(f"{draw.choice(thread).speaker}: {draw.choice(ASIDES)}")
             phrase = rare_phrase(post.text, rarity, draw)
             if phrase:
-                questions.append(_asked(phrase, post.speaker, draw))
+                questions.append((_asked(phrase, post.speaker, draw), first, len(turns)))
         if len(WORD.findall(thread[0].subject)) >= 2:
-            questions.append(_asked(thread[0].subject.strip("?!.<>() "), draw.choice(thread).speaker, draw))
+            about = _asked(thread[0].subject.strip("?!.<>() "), draw.choice(thread).speaker, draw)
+            questions.append((about, begun, len(turns)))
     draw.shuffle(questions)
-    return Conversation("\n".join(turns)[: 2 * CHARACTERS], questions[:QUESTIONS])
+    text, starts = "\n".join(turns)[: 2 * CHARACTERS], [0, *accumulate(len(turn) + 1 for turn in turns)]
+    spans = [(starts[first], min(len(text), starts[end] - 1)) for _, first, end in questions[:QUESTIONS]]
+    return Conversation(text, [asked for asked, _, _ in questions[:QUESTIONS]], spans)
 
 
 def _spoken(text: str, draw: random.Random) -> str:

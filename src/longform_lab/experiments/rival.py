@@ -68,9 +68,9 @@ class ChunkReader(nn.Module):
         return [found[place] for place in range(len(pieces))]
 
 
-def in_chunks(encoder: Encoder, model: PreTrainedModel) -> Encoder:
-    """The encoder with ``model`` over chunks: one vector of all tokens of a text."""
-    return replace(encoder, model=ChunkReader(model), limit=LIMIT)
+def in_chunks(encoder: Encoder, model: PreTrainedModel, size: int = CHUNK) -> Encoder:
+    """The encoder with ``model`` over chunks of ``size`` tokens, special ones included."""
+    return replace(encoder, model=ChunkReader(model, size), limit=LIMIT)
 
 
 def weighted_original(folder: Path) -> Path:

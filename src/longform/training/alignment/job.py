@@ -116,7 +116,8 @@ class AlignmentJob(Job):
         self.data = content_key([source.key for source in sources], weights)
         self.start = model_key(self.trained)
         limit = document_limit(model, settings)
-        reader = Reader(model.trained.sides, limit, settings.tokens_per_forward, settings.passage_tokens)
+        passages = (settings.passage_tokens, settings.passage_boundaries)
+        reader = Reader(model.trained.sides, limit, settings.tokens_per_forward, *passages)
         self.heldout = Heldout(sources, reader, settings.seed, self._vectors_before)
         self.source = AlignmentSteps(
             sources, weights, reader, settings, rank=process.process_index, processes=process.num_processes
@@ -126,6 +127,7 @@ class AlignmentJob(Job):
             temperature=settings.temperature,
             keep_weight=settings.keep_weight,
             autocast=self.autocast,
+            same_document=settings.same_document_negatives,
         )
         self.adapter: LowRankAdapter | None = None
 

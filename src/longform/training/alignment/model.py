@@ -143,21 +143,23 @@ def _opened(source: str, device: torch.device) -> OpenedModel:
 
 
 def ranking_loss(queries: Tensor, given: Tensor, answers: Tensor, excluded: Tensor, temperature: float) -> Tensor:
-    """Cross-entropy of each query's answer among all that are given (InfoNCE), by cosine; mean over queries.
+    """Cross-entropy of each query's answers among all that are given (InfoNCE), by cosine; mean over queries.
 
-    ``queries`` (Q, F), ``given`` (P, F), ``answers`` bool (Q, P): of these the nearest is the answer, and the others do
-    not count; ``excluded`` bool (Q, P): nor do these. With one answer of its own for each query this is
+    ``queries`` (Q, F), ``given`` (P, F), ``answers`` bool (Q, P): together these have the softmax's mass that is to be
+    1; ``excluded`` bool (Q, P): what is neither right nor wrong. With one answer of its own for each query this is
     sentence-transformers' MultipleNegativesRankingLoss.
     """
     scores = normalize(queries, dim=-1) @ normalize(given, dim=-1).T / temperature
-    target = scores.detach().masked_fill(~answers, -torch.inf).argmax(dim=1)
-    left_out = (answers | excluded).scatter(1, target[:, None], False)
-    return cross_entropy(scores.masked_fill(left_out, -torch.inf), target)
+    first = answers.int().argmax(dim=1, keepdim=True)
+    mass = scores.masked_fill(~answers, -torch.inf).logsumexp(dim=1, keepdim=True)
+    among = scores.masked_fill(answers | excluded, -torch.inf).scatter(1, first, mass)
+    return cross_entropy(among, first[:, 0])
 
 
 class AlignmentLoss(CachedLossMixin, nn.Module):
     """Ranking loss of the queries, and 1 - cosine of the short texts to the vectors that they had, by its weight.
 
+    ``same_document``: share of the ranking loss that is among passages of a query's document, not of others.
     ``model``: what maps a batch to vectors; ``autocast``: in which dtype. Each batch is read twice (gradient cache), so
     that the activations of one alone are kept; numbers that dropout draws are the same both times. ``last``: the parts.
     """
@@ -165,11 +167,17 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
     mini_batch_size = 2**40  # a batch is one already: it is not parted again
 
     def __init__(
-        self, model: nn.Module, *, temperature: float, keep_weight: float, autocast: Callable[[], torch.autocast]
+        self,
+        model: nn.Module,
+        *,
+        temperature: float,
+        keep_weight: float,
+        autocast: Callable[[], torch.autocast],
+        same_document: float = 0.0,
     ) -> None:
         super().__init__()
         self.model, self.autocast = model, autocast
-        self.temperature, self.keep_weight = temperature, keep_weight
+        self.temperature, self.keep_weight, self.same_document = temperature, keep_weight, same_document
         self.last: dict[str, float] = {}
 
     def forward(self, step: Step, kept: Tensor) -> Tensor:
@@ -189,10 +197,14 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
         device = vectors[0].device
         with torch.autocast(device.type, enabled=False):
             queries, passages, short = step.parted(vectors)
-            answers = (step.answers[:, None] == step.owners).to(device)
-            excluded = step.excluded[:, step.owners].to(device)
-            loss = ranking = ranking_loss(queries, passages, answers, excluded, self.temperature)
+            right, own = step.right.to(device), (step.answers[:, None] == step.owners).to(device)
+            excluded = own | step.excluded[:, step.owners].to(device)
+            loss = ranking = ranking_loss(queries, passages, right, excluded, self.temperature)
             self.last = {"ranking": float(ranking.detach())}
+            if self.same_document:
+                within = ranking_loss(queries, passages, right, ~own, self.temperature)
+                loss = ranking = torch.lerp(ranking, within, self.same_document)
+                self.last["same_document"] = float(within.detach())
             if len(step.short):
                 moved = (1 - cosine_similarity(short, kept, dim=-1)).mean()
                 loss = ranking + self.keep_weight * moved

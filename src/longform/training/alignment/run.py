@@ -1,6 +1,7 @@
 """Alignment: contrastive training, so that a query's vector is near its document's and far from other documents'.
 
-The negatives of a query are the other documents of its step (InfoNCE); a second term holds short texts to the vectors
+The negatives of a query are the other documents of its step (InfoNCE), and for a share of the loss the other passages
+of its document; a second term holds short texts to the vectors
 that they had.
 """
 
@@ -24,8 +25,9 @@ from longform.training.engine.trainer import carry_out, current_process
 class AlignmentResult:
     """Result of an alignment. ``model``: the trained SentenceTransformer; ``records``: every measurement.
 
-    ``before``, ``after``: "ndcg" (nDCG@10 of held-out queries among held-out documents) and "short_cosine" (of short
-    texts to their vectors before); empty where nothing was held out. ``steps``: optimiser steps, ``documents``:
+    ``before``, ``after``: "ndcg" (nDCG@10 of held-out queries among held-out documents), where spans are known that of
+    right "passages" among all and in the "same_document", and "short_cosine" (of short texts to their vectors before);
+    empty where nothing was held out. ``steps``: optimiser steps, ``documents``:
     read in them, some more than once. ``seconds``: wall-clock time of this call.
     """
 
@@ -42,8 +44,8 @@ class AlignmentResult:
     def report(self) -> str:
         """Lines that the command prints: how held-out documents are found before and after, and what was done."""
         said = [
-            f"{name:<8} held-out documents: nDCG@10 {found['ndcg']:.4f}, short texts: cosine to their vectors before "
-            f"{found['short_cosine']:.4f}"
+            f"{name:<8} held-out documents: nDCG@10 {found['ndcg']:.4f}{_of_passages(found)}, short texts: cosine to "
+            f"their vectors before {found['short_cosine']:.4f}"
             for name, found in (("before", self.before), ("after", self.after))
             if found
         ]
@@ -60,7 +62,13 @@ class AlignmentResult:
 
 def _scores(row: Mapping[str, Any]) -> dict[str, float]:
     """Scores in the record of a measurement."""
-    return {name: row[name] for name in ("ndcg", "short_cosine") if name in row}
+    return {name: row[name] for name in ("ndcg", "passages", "same_document", "short_cosine") if name in row}
+
+
+def _of_passages(found: Mapping[str, float]) -> str:
+    if "passages" not in found:
+        return ""
+    return f", passages: {found['passages']:.4f} among all, {found['same_document']:.4f} in their document"
 
 
 def align(

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from longform.choices import PAIR_KINDS, did_you_mean
+from longform.choices import BOUNDARIES, PAIR_KINDS, did_you_mean
 from longform.errors import ConfigurationError
-from longform.runs.settings import check_between, check_least, check_positive
+from longform.runs.settings import check_between, check_least, check_positive, one_of
 from longform.training.engine.settings import TrainingSettings
 
 DEFAULT_STEPS = 200
@@ -30,6 +30,8 @@ class AlignmentSource:
         id_field: field with the id of one of ``documents``.
         text_field: field with the text of one of ``documents`` or ``texts``.
         title_field: field with the title of one of ``texts``.
+        spans_field: field of ``pairs`` with the characters from-to of the document that answer the query, a list of
+            them, or null where nobody knows: with ``passage_tokens``, which passages are right.
         first: documents that are taken, from the beginning; null: all.
         weight: how often steps are made of this source, relative to the other sources' weights.
 
@@ -47,13 +49,14 @@ class AlignmentSource:
     id_field: str = "id"
     text_field: str = "text"
     title_field: str | None = None
+    spans_field: str | None = None
     first: int | None = None
     weight: float = 1.0
 
     def reads(self) -> list[tuple[Any, tuple[str, ...]]]:
         """Sources that are read, each with the fields that its records have."""
         every = [
-            (self.pairs, (self.query_field, self.document_field)),
+            (self.pairs, tuple(filter(None, (self.query_field, self.document_field, self.spans_field)))),
             (self.queries, (self.query_field, self.relevant_field)),
             (self.documents, (self.id_field, self.text_field)),
             (self.texts, (self.text_field,)),
@@ -83,8 +86,12 @@ class AlignmentSettings(TrainingSettings):
 
     Args:
         max_length: tokens that are read of a document, special ones included; default: all that the model takes.
-        passage_tokens: tokens of a passage, where a query is to find the nearest passage of its document, pooled from
-            the reading of the whole, in place of the one vector of the whole. Default: one vector a document.
+        passage_tokens: tokens of a passage, where a query is to find passages of its document, pooled from the reading
+            of the whole, in place of the one vector of the whole: those of its spans, or any where none are known.
+            Default: one vector a document.
+        passage_boundaries: where a passage may begin.
+        same_document_negatives: share of the loss (0 to 1) in which a query tells its passages from the others of
+            their document; the rest tells them from those of other documents.
         documents_per_step: documents of one optimiser step, of each process: a query's other documents are what it must
             tell its own from.
         queries_per_document: queries of a document in one step at most.
@@ -108,6 +115,8 @@ class AlignmentSettings(TrainingSettings):
 
     max_length: int | None = None
     passage_tokens: int | None = None
+    passage_boundaries: str = one_of(BOUNDARIES, "tokens")
+    same_document_negatives: float = 0.0
     documents_per_step: int = 8
     queries_per_document: int = 4
     tokens_per_forward: int = 8192
@@ -127,6 +136,8 @@ class AlignmentSettings(TrainingSettings):
             self, "max_length", "passage_tokens", "temperature", "queries_per_document", "keep_texts", "lora_rank"
         )
         check_least(self, documents_per_step=2, heldout_documents=0, evaluations=0)
-        check_between(self, 0, 1, "dropout")
+        check_between(self, 0, 1, "dropout", "same_document_negatives")
+        if self.same_document_negatives and self.passage_tokens is None:
+            raise ConfigurationError("same_document_negatives are passages: give passage_tokens")
         if not 0 <= self.keep_weight < math.inf:
             raise ConfigurationError(f"keep_weight={self.keep_weight} must be 0 or more, and finite")

@@ -3,10 +3,11 @@
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any, NamedTuple
 
-from longform.data.given import as_rows, source_of
-from longform.data.records import records_of, string_field
+from longform.data.given import as_rows, python_values, source_of
+from longform.data.records import Record, records_of, string_field
 from longform.data.spans import sentence_spans
 from longform.data.text import Document, clean_text, read_documents
 from longform.errors import DataError
@@ -19,11 +20,15 @@ FEWEST_SENTENCES = 4  # of a text that is parted
 LONGEST_TITLE = 200  # characters
 
 
+Spans = list[tuple[int, int]]  # characters from-to of a document that answer a query; none: nobody knows which
+
+
 class MadePair(NamedTuple):
-    """A query, and the document that it asks for."""
+    """A query, and the document that it asks for; ``spans``: where in it."""
 
     query: str
     document: str
+    spans: Spans
 
 
 def made_pair(kind: str, text: str, title: str | None, draw: random.Random) -> MadePair | None:
@@ -55,7 +60,9 @@ def _title(text: str, title: str | None, draw: random.Random) -> MadePair | None
         rest = text.strip().removeprefix(title.strip()).strip()
     else:
         title, _, rest = text.strip().partition("\n")
-    return MadePair(title.strip(), rest.strip()) if 0 < len(title.strip()) <= LONGEST_TITLE and rest.strip() else None
+    return (
+        MadePair(title.strip(), rest.strip(), []) if 0 < len(title.strip()) <= LONGEST_TITLE and rest.strip() else None
+    )
 
 
 def _halves(text: str, title: str | None, draw: random.Random) -> MadePair | None:
@@ -63,13 +70,14 @@ def _halves(text: str, title: str | None, draw: random.Random) -> MadePair | Non
     if len(spans) < FEWEST_SENTENCES:
         return None
     middle = min((start for start, _ in spans[1:]), key=lambda start: abs(start - len(text) // 2))
-    return MadePair(text[:middle].strip(), text[middle:].strip())
+    return MadePair(text[:middle].strip(), text[middle:].strip(), [])
 
 
 def _without(text: str, start: int, stop: int) -> MadePair | None:
     before, after = text[:start].strip(), text[stop:].strip()
     rest = f"{before} {after}".strip()
-    return MadePair(text[start:stop].strip(), rest) if rest else None
+    hole = (max(0, len(before) - 1), min(len(rest), len(before) + 2))  # from the last character before to the next one
+    return MadePair(text[start:stop].strip(), rest, [hole]) if rest else None
 
 
 def _words(text: str, span: tuple[int, int]) -> int:
@@ -88,12 +96,16 @@ HELDOUT = 5  # of so many documents at most one is held out
 
 
 class Example(NamedTuple):
-    """A document of a source, queries that ask for it, and for each the places of all documents that answer it."""
+    """A document of a source, queries that ask for it, and for each the places of all documents that answer it.
+
+    ``spans``: for each query, where in this document; as many as queries, or none at all.
+    """
 
     place: int
     document: str
     queries: list[str]
     answers: list[set[int]]
+    spans: list[Spans] = []  # noqa: RUF012  read, never written
 
 
 class PairSource(ABC):
@@ -120,10 +132,19 @@ class PairSource(ABC):
 
 
 class GivenPairs(PairSource):
-    """Documents with their queries. Those that ask for a document that is held out are not trained on."""
+    """Documents with their queries. Those that ask for a document that is held out are not trained on.
+
+    ``relevant``: for each query the numbers of its documents, with the spans that answer it there.
+    """
 
     def __init__(
-        self, documents: Sequence[str], queries: Sequence[str], relevant: Sequence[set[int]], *, heldout: int, seed: int
+        self,
+        documents: Sequence[str],
+        queries: Sequence[str],
+        relevant: Sequence[dict[int, Spans]],
+        *,
+        heldout: int,
+        seed: int,
     ) -> None:
         self.documents, self.queries, self.relevant = documents, queries, relevant
         self.key = content_key(documents, queries, relevant)
@@ -133,7 +154,7 @@ class GivenPairs(PairSource):
                 self.asking.setdefault(place, []).append(number)
         self.part(list(self.asking), heldout, seed)
         kept = set(self.heldout)
-        asked = {place: [n for n in self.asking[place] if not kept & self.relevant[n]] for place in self.taught}
+        asked = {place: [n for n in self.asking[place] if not kept & self.relevant[n].keys()] for place in self.taught}
         self.taught = [place for place in self.taught if asked[place]]
         self.asking |= asked
 
@@ -142,8 +163,13 @@ class GivenPairs(PairSource):
         numbers = self.asking[place]
         if most is not None and most < len(numbers):
             numbers = draw.sample(numbers, most)
+        where = [self.relevant[n] for n in numbers]
         return Example(
-            place, self.documents[place], [self.queries[n] for n in numbers], [self.relevant[n] for n in numbers]
+            place,
+            self.documents[place],
+            [self.queries[n] for n in numbers],
+            [set(each) for each in where],
+            [each[place] for each in where],
         )
 
 
@@ -183,7 +209,7 @@ class MadePairs(PairSource):
         """See PairSource; one query, and the document without it."""
         pair = self._made(place, draw)
         assert pair is not None, "what can be made of a text does not depend on what is drawn"
-        return Example(place, pair.document, [pair.query], [{place}])
+        return Example(place, pair.document, [pair.query], [{place}], [pair.spans])
 
 
 def open_source(source: AlignmentSource, *, characters: int | None, heldout: int, seed: int) -> PairSource:
@@ -204,26 +230,43 @@ def open_source(source: AlignmentSource, *, characters: int | None, heldout: int
         text_field=source.text_field,
     )
     texts = [document.text for document in found.documents]
-    return GivenPairs(*_first(texts, found.questions, found.relevant, source.first), **how)
+    relevant: list[dict[int, Spans]] = [{place: [] for place in places} for places in found.relevant]
+    return GivenPairs(*_first(texts, found.questions, relevant, source.first), **how)
 
 
-def _pairs(source: AlignmentSource) -> tuple[list[str], list[str], list[set[int]]]:
-    """Documents, queries, and the places of each query's documents; equal texts are one."""
+def _pairs(source: AlignmentSource) -> tuple[list[str], list[str], list[dict[int, Spans]]]:
+    """Documents, queries, and the places of each query's documents with its spans there; equal texts are one."""
     documents: dict[str, int] = {}
-    relevant: dict[str, set[int]] = {}
-    for row in records_of(as_rows(source.pairs, source.query_field, source.document_field)):
+    relevant: dict[str, dict[int, Spans]] = {}
+    for row in records_of(as_rows(source.pairs, source.query_field, source.document_field, source.spans_field)):
         query, document = (string_field(row, name) for name in (source.query_field, source.document_field))
         if not query.strip() or not document.strip():
             continue
         if document not in documents and source.first is not None and len(documents) >= source.first:
             continue
-        relevant.setdefault(query, set()).add(documents.setdefault(document, len(documents)))
+        place = documents.setdefault(document, len(documents))
+        relevant.setdefault(query, {}).setdefault(place, []).extend(_spans(row, source.spans_field, len(document)))
     return list(documents), list(relevant), list(relevant.values())
 
 
+def _spans(row: Record, field: str | None, characters: int) -> Spans:
+    """The spans in a record. Raises DataError for what is no list of them within the document."""
+    given = python_values(row.values.get(field)) if field is not None else None
+    try:
+        spans = [(index(start), index(stop)) for start, stop in map(python_values, given or ())]
+    except (TypeError, ValueError):
+        spans = [(0, 0)]
+    if not all(0 <= start < stop <= characters for start, stop in spans):
+        raise DataError(
+            f'{row.location}: "{field}" is {str(given)[:60]}; it is a list of characters from-to of a document of '
+            f"{characters:,}, as [[0, 40]], or null"
+        )
+    return spans
+
+
 def _first(
-    documents: list[str], queries: list[str], relevant: list[set[int]], first: int | None
-) -> tuple[list[str], list[str], list[set[int]]]:
+    documents: list[str], queries: list[str], relevant: list[dict[int, Spans]], first: int | None
+) -> tuple[list[str], list[str], list[dict[int, Spans]]]:
     """The first documents, and the queries that ask for no other."""
     if first is None:
         return documents, queries, relevant

@@ -5,6 +5,7 @@ Axes: Q queries, D documents, P their passages (one of each, where it has one ve
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
@@ -14,9 +15,9 @@ from torch import Tensor
 
 from longform.data.batching import TokenizedText, batches_of, tokenize
 from longform.data.spans import sentence_spans
-from longform.data.special_tokens import content_ids, special_tokens
 from longform.evaluation.embeddings import cosines
-from longform.evaluation.retrieval import retrieval_scores
+from longform.evaluation.retrieval import Ranker, cosine_ranker, ranking_scores, retrieval_scores
+from longform.inference.chunks import beginning, chunk_plan, tokens_around
 from longform.inference.encoders import Encoder
 from longform.training.alignment.settings import AlignmentSettings
 from longform.training.alignment.sources import Example, PairSource
@@ -33,14 +34,16 @@ Tokens = tuple[TokenizedText, list[tuple[int, int]]]
 class Step(NamedTuple):
     """``batches``: keyword arguments of the encoder, the ``side``, and perhaps ``parts``. ``order`` (Q + P + S): where
     the vector of each query, passage and short text stands among those of all batches. ``owners`` long (P): the
-    document of each passage. ``answers`` long (Q): the document of each query; ``excluded`` bool (Q, D): these are
-    neither right nor wrong. ``short``: the S texts that are to keep their vectors. ``tokens``: without padding.
+    document of each passage. ``answers`` long (Q): the document of each query; ``right`` bool (Q, P): the passages of
+    it that answer; ``excluded`` bool (Q, D): these are neither right nor wrong. ``short``: the S texts that are to keep
+    their vectors. ``tokens``: without padding.
     """
 
     batches: list[dict[str, Any]]
     order: Tensor
     owners: Tensor
     answers: Tensor
+    right: Tensor
     excluded: Tensor
     short: list[str]
     tokens: int
@@ -61,22 +64,30 @@ class Step(NamedTuple):
 class Reader:
     """Texts as batches of tokens; ``sides``: the encoder with the prompt of each side, ``limit``: tokens of a text.
 
-    ``passage_tokens``: of each passage of a document, pooled from the reading of the whole; None: it is one.
+    ``passage_tokens``: of each passage of a document, pooled from the reading of the whole, begun at ``boundaries``;
+    None: it is one.
     """
 
     def __init__(
-        self, sides: dict[str, Encoder], limit: int, tokens_per_forward: int, passage_tokens: int | None = None
+        self,
+        sides: dict[str, Encoder],
+        limit: int,
+        tokens_per_forward: int,
+        passage_tokens: int | None = None,
+        boundaries: str = "tokens",
     ) -> None:
         self.sides, self.limit, self.tokens_per_forward = sides, limit, tokens_per_forward
-        self.passage_tokens = passage_tokens
+        self.passage_tokens, self.boundaries = passage_tokens, boundaries
+        self.documents = replace(sides[DOCUMENT], limit=limit)
 
     def step(self, examples: Sequence[Example], short: Sequence[str]) -> Step:
         """One step of documents with queries, and short texts."""
         queries = [query for example in examples for query in example.queries]
         asking = torch.tensor([len(example.queries) for example in examples])
         answers = torch.arange(len(examples)).repeat_interleave(asking)
-        documents = [self._passages(example.document) for example in examples]
-        counts = torch.tensor([max(1, len(parts)) for _, parts in documents])
+        read = [self._passages(example.document) for example in examples]
+        documents = [tokens for tokens, _ in read]
+        passages = [spans for _, spans in read]
         sides: dict[str, list[Tokens]] = {
             QUERY: [(self._tokens(query, QUERY), []) for query in queries],
             DOCUMENT: documents,
@@ -89,8 +100,9 @@ class Reader:
         return Step(
             batches,
             torch.tensor(places).argsort(),
-            torch.arange(len(examples)).repeat_interleave(counts),
+            torch.arange(len(examples)).repeat_interleave(torch.tensor([*map(len, passages)])),
             answers,
+            _right(examples, passages),
             _excluded(examples),
             list(short),
             sum(len(text.input_ids) for texts in sides.values() for text, _ in texts),
@@ -111,18 +123,37 @@ class Reader:
         encoder = self.sides[side]
         return tokenize([encoder.prompt + text], encoder.tokenizer, max_length=self.limit)[0]
 
-    def _passages(self, text: str) -> Tokens:
-        """Runs of tokens of the whole reading of a document, special tokens and a prompt in those at its ends."""
-        encoder, size = self.sides[DOCUMENT], self.passage_tokens
-        if size is None:
-            return self._tokens(text, DOCUMENT), []
-        special = special_tokens(encoder.tokenizer)
-        prompt, ids = content_ids(encoder.tokenizer, [encoder.prompt, text])
-        ids = ids[: self.limit - special.total - len(prompt)]
-        lead = len(special.prefix) + len(prompt)
-        starts = [0, *range(lead + size, lead + len(ids), size)]
-        ends = [*starts[1:], lead + len(ids) + len(special.suffix)]
-        return TokenizedText(special.around([*prompt, *ids])), list(zip(starts, ends, strict=True))
+    def _passages(self, text: str) -> tuple[Tokens, np.ndarray]:
+        """Tokens of a document with those of each passage, and the characters from-to of these (m, 2)."""
+        if self.passage_tokens is None:
+            return (self._tokens(text, DOCUMENT), []), np.array([(0, len(text))])
+        special, read = tokens_around(self.documents), beginning(self.documents, text)
+        how: Any = {"chunk_tokens": self.passage_tokens, "boundaries": self.boundaries}
+        plan = chunk_plan(self.documents, special, read, **how)
+        (reading,) = plan.readings
+        return (reading.tokens, [(place.start, place.stop) for place in reading.places.values()]), plan.spans
+
+
+def right_passages(spans: Sequence[tuple[int, int]], passages: np.ndarray) -> np.ndarray:
+    """Bool (m,): of ``passages`` (m, 2) those that share half of the shorter of both with one of ``spans``.
+
+    All where no span is known, or none of them is in a passage: any of the document's may be right.
+    """
+    found = np.zeros(len(passages), dtype=bool)
+    starts, stops = passages.T
+    for start, stop in spans:
+        shared = np.minimum(stops, stop) - np.maximum(starts, start)
+        found |= (shared > 0) & (2 * shared >= np.minimum(stops - starts, stop - start))
+    return found if found.any() else ~found
+
+
+def _right(examples: Sequence[Example], passages: Sequence[np.ndarray]) -> Tensor:
+    """Bool (Q, P): the passages of its document that each query asks for; ``passages``: spans in each document."""
+    blocks = [
+        np.stack([right_passages(spans, own) for spans in example.spans or [[]] * len(example.queries)])
+        for example, own in zip(examples, passages, strict=True)
+    ]
+    return torch.block_diag(*map(torch.from_numpy, blocks))
 
 
 def _excluded(examples: Sequence[Example]) -> Tensor:
@@ -227,25 +258,57 @@ class Heldout:
     def measure(self, read: Callable[[dict[str, Any]], Tensor]) -> dict[str, Any]:
         """A measurement; ``read``: vectors (B, F) of a batch.
 
-        ``ndcg``: mean over queries of nDCG@10 among the documents of their source that were held out. ``short_cosine``:
-        mean cosine between the vectors of short texts now and before the training. ``queries``, ``documents``: how
-        many.
+        ``ndcg``: mean over queries of nDCG@10 among the documents of their source that were held out. ``passages`` and
+        ``same_document``: that of the right passages among all of these and among those of their document, where spans
+        say which are right. ``short_cosine``: mean cosine between the vectors of short texts now and before the
+        training. ``queries``, ``documents``: how many.
         """
-        scores: list[tuple[float, int]] = []
+        scores: dict[str, list[float]] = {"ndcg": [], "passages": [], "same_document": []}
         cosine = 1.0
         for step in self.steps:
             with torch.no_grad():
                 vectors = [read(dict(batch)) for batch in step.batches]
             queries, given, short = (part.cpu().numpy() for part in step.parted(vectors))
-            right = step.excluded.clone()
-            right[torch.arange(len(right)), step.answers] = True
-            relevant = [set(row.nonzero()[:, 0].tolist()) for row in right]
-            starts = torch.searchsorted(step.owners, torch.arange(right.shape[1])).numpy()
-            found = retrieval_scores(queries, given, relevant, starts=starts)
-            scores.append((found.ndcg, len(queries)))
+            scores["ndcg"] += _document_scores(step, queries, given).tolist()
+            for name, each in _passage_scores(step, queries, given).items():
+                scores[name] += each.tolist()
             if len(short) and self.before is not None:
                 cosine = float(cosines(short, self.before).mean())
-        asked = sum(count for _, count in scores)
-        ndcg = sum(score * count for score, count in scores) / asked
+        means = {name: float(np.mean(each)) for name, each in scores.items() if each}
         documents = sum(step.excluded.shape[1] for step in self.steps)
-        return {"ndcg": ndcg, "short_cosine": cosine, "queries": asked, "documents": documents}
+        return {**means, "short_cosine": cosine, "queries": len(scores["ndcg"]), "documents": documents}
+
+
+def _document_scores(step: Step, queries: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """nDCG@10 of each query's documents (Q,), each as near as its nearest passage."""
+    right = step.excluded.clone()
+    right[torch.arange(len(right)), step.answers] = True
+    starts = torch.searchsorted(step.owners, torch.arange(right.shape[1])).numpy()
+    return retrieval_scores(queries, given, _numbers(right), starts=starts).each
+
+
+def _passage_scores(step: Step, queries: np.ndarray, given: np.ndarray) -> dict[str, np.ndarray]:
+    """nDCG@10 of the right passages of each query, among all ``passages`` and those of the ``same_document``.
+
+    Queries for which every passage of their document is right are left out.
+    """
+    own = step.answers[:, None] == step.owners
+    known = (own & ~step.right).any(dim=1)
+    if not known.any():
+        return {}
+    cosines_of, relevant = cosine_ranker(queries[known.numpy()], given), _numbers(step.right[known])
+    left_out = {"passages": step.excluded[:, step.owners], "same_document": ~own}
+    return {
+        name: ranking_scores(_without(cosines_of, rows[known].numpy()), relevant, documents=len(given)).each
+        for name, rows in left_out.items()
+    }
+
+
+def _numbers(rows: Tensor) -> list[set[int]]:
+    """The numbers of the columns that are true in each row."""
+    return [set(row.nonzero()[:, 0].tolist()) for row in rows]
+
+
+def _without(ranker: Ranker, left_out: np.ndarray) -> Ranker:
+    """The ranker that finds none of what is ``left_out``, bool (Q, N)."""
+    return lambda some: np.where(left_out[some], -np.inf, ranker(some))

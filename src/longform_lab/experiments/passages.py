@@ -1,0 +1,178 @@
+"""Encoders of passages: ``minilm-16k``, whose passages know their document, and its rival, which reads each alone.
+
+    python -m longform_lab.experiments.passages whole --data ../shared/data --output runs/passages
+    python -m longform_lab.experiments.passages alone --data ../shared/data --output runs/passages
+
+``whole`` goes on with the adapter that is shipped, ``alone`` begins at the original; both read the same passages of the
+same documents in the same steps. Interrupted, the same command goes on; ``runs/passages/whole/adapter`` is the result.
+Queries are made without a model: headings ask for their sections, parts of a text for the place that they are taken
+from, questions about conversations for the turns that they are about. No meeting is among the texts, and of the
+articles none from number 15,500 on: these are the test of ``longform_lab.experiments.passage_scores``.
+"""
+
+import argparse
+import re
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+from peft import set_peft_model_state_dict
+from safetensors.torch import load_file
+
+import longform
+from longform.conversion.adapter import WEIGHTS
+from longform.conversion.convert import local_source
+from longform.conversion.shipped import SHIPPED
+from longform.training.alignment.job import AlignmentJob
+from longform.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
+from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
+from longform.training.alignment.sources import open_source
+from longform.training.engine.run_folder import place_of_run
+from longform.training.engine.trainer import carry_out, current_process
+from longform_lab.experiments.conversations import conversations
+from longform_lab.experiments.rival import in_chunks, weighted_original
+from longform_lab.experiments.weights import NAME
+
+KINDS = ("alone", "whole")
+PASSAGE = 128  # tokens
+CHARACTERS = 3000  # of a conversation; about what is read of a text
+TEST = 15_500  # the first article that no training reads
+SETTINGS = AlignmentSettings(
+    max_length=768,
+    passage_tokens=PASSAGE,
+    same_document_negatives=0.5,
+    max_steps=60,
+    learning_rate=1e-3,
+    lora_rank=8,
+    documents_per_step=12,
+    queries_per_document=4,
+    heldout_documents=0,
+    save_every_steps=10,
+    dtype="float32",
+)
+
+
+class Article(NamedTuple):
+    """An article without its title and headings: ``sections`` are headings with characters from-to of the text."""
+
+    title: str
+    text: str
+    sections: list[tuple[str, tuple[int, int]]]
+
+
+def article(text: str) -> Article:
+    """The parts of an article: a title, and paragraphs under headings, a line each; a heading ends with a full stop."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    parts: list[tuple[str, list[str]]] = [("", [])]
+    for place, line in enumerate(lines[1:], start=1):
+        short = line.endswith(".") and len(line.split()) <= 6 and len(line) <= 60
+        if short and place + 1 < len(lines) and len(lines[place + 1]) > 120:
+            parts.append((line[:-1], []))
+        else:
+            parts[-1][1].append(line)
+    sections, bodies, at = [], [], 0
+    for heading, body in parts:
+        if body:
+            bodies.append("\n".join(body))
+            sections.append((heading, (at, at + len(bodies[-1]))))
+            at += len(bodies[-1]) + 1
+    return Article(re.sub(r"\s*\(.*?\)", "", lines[0]), "\n".join(bodies), sections)
+
+
+def articles(data: Path, first: int, last: int) -> Iterator[Article]:
+    """Articles by their number that have three sections or more."""
+    rows = pq.read_table(data / "wikipedia_long.parquet", columns=["text"]).slice(first, last - first)
+    made = (article(text) for text in rows["text"].to_pylist())
+    return (each for each in made if len(each.sections) >= 3)
+
+
+def asked(each: Article) -> Iterator[dict[str, Any]]:
+    """Queries for the sections of an article, with what is right."""
+    for place, (heading, span) in enumerate(filter(lambda section: section[0], each.sections)):
+        forms = (f"{each.title}: {heading.lower()}", f"{heading} of {each.title}", f"{each.title} {heading}")
+        yield {"query": forms[place % 3], "document": each.text, "where": [span]}
+
+
+def sources(data: Path) -> list[AlignmentSource]:
+    """Sections of articles (half of the steps), parts taken out of articles and contracts, conversations, papers."""
+    headings = [row for each in articles(data, 4000, TEST) for row in asked(each)]
+    posts = pq.read_table(data / "newsgroups_train.parquet").to_pylist()
+    talks = [
+        {"query": query, "document": one.text[:CHARACTERS], "where": [(start, min(stop, CHARACTERS))]}
+        for made in conversations(posts).values()
+        for one in made
+        for query, (start, stop) in zip(one.questions, one.spans, strict=True)
+        if start < min(stop, CHARACTERS)
+    ]
+    return [
+        AlignmentSource(pairs=headings, spans_field="where", weight=5),
+        AlignmentSource(
+            texts=str(data / "wikipedia_long.parquet"), make=["sentence", "passage"], first=4000, weight=1.5
+        ),
+        AlignmentSource(texts=str(data / "contracts_train.parquet"), make=["sentence", "passage"], weight=0.5),
+        AlignmentSource(pairs=talks, spans_field="where", weight=1.5),
+        AlignmentSource(
+            pairs=str(data / "scisummnet_train.parquet"),
+            query_field="summary",
+            document_field="paper_without_abstract",
+            first=500,
+        ),
+    ]
+
+
+class GoingOn(AlignmentJob):
+    """An alignment whose adapter begins as the one that is shipped."""
+
+    @contextmanager
+    def prepared(self) -> Generator[None]:
+        """See Job."""
+        with super().prepared():
+            assert self.adapter is not None, "the settings have a rank"
+            set_peft_model_state_dict(self.adapter.wrapped, load_file(SHIPPED / NAME / WEIGHTS))
+            yield
+
+
+def opened_whole(output: Path, device: Any) -> OpenedModel:
+    """The conversion that the shipped adapter is for, without it."""
+    converted = output / "converted"
+    if not converted.is_dir():
+        longform.convert(local_source("bundled"), max_length=16384, sublinear_tf=True).save_pretrained(converted)
+    return open_sentence_model(converted, device)
+
+
+def opened_alone(output: Path, device: Any) -> OpenedModel:
+    """The original, which reads every passage between special tokens of its own."""
+    opened = open_sentence_model(weighted_original(output / "original"), device)
+    reader = in_chunks(opened.trained.sides["plain"], opened.encoder, PASSAGE + 2)
+    return OpenedModel(SentenceModel(opened.origin.sentences, reader), opened.before, *opened[2:])
+
+
+def train(kind: str, data: Path, output: Path, settings: AlignmentSettings = SETTINGS) -> Path:
+    """The folder of the trained encoder of a ``kind``, "whole" or "alone"."""
+    process = current_process(settings.device)
+    chosen = sources(data)
+    with place_of_run(output / kind, (), process) as folder:
+        opened = (opened_whole if kind == "whole" else opened_alone)(output, process.device)
+        characters = 4 * (settings.max_length or 0)
+        pairs = [open_source(each, characters=characters, heldout=0, seed=settings.seed) for each in chosen]
+        job = (GoingOn if kind == "whole" else AlignmentJob)(
+            opened, pairs, [each.weight for each in chosen], settings, process
+        )
+        carry_out(job, folder, kept=True, restart=False, shown=True)
+    return output / kind
+
+
+def main() -> None:
+    """Train."""
+    parser = argparse.ArgumentParser(description="Train an encoder of passages.")
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the parquet files that sources() names")
+    parser.add_argument("--output", type=Path, default=Path("runs/passages"))
+    given = parser.parse_args()
+    print(train(given.kind, given.data, given.output))
+
+
+if __name__ == "__main__":
+    main()
