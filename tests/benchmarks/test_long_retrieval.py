@@ -5,7 +5,7 @@ from typing import Any
 
 from longform_lab.records import Record
 from longform_lab.tables.draw import draw_frontier, points
-from longform_lab.tables.long_retrieval_tables import beside_each_other
+from longform_lab.tables.long_retrieval_tables import beside_each_other, passages
 
 
 def record(name: str, metrics: dict[str, Any], **settings: Any) -> Record:
@@ -31,6 +31,23 @@ def test_differences_are_paired_by_query() -> None:
         ["qmsum-val", "window 64", "51.0", "+1.0 (+1.0 to +1.0)", "64.0", "+4.0 (+4.0 to +4.0)"],
     ]  # fmt: skip
     assert len(heads) == 6
+
+
+def test_passages_are_compared_with_the_best_of_chunks_read_alone() -> None:
+    values = {"BM25": 40.0, "alone": 50.0, "alone + 0.5 mean": 52.0, "alone, title": 60.0, "whole": 53.0,
+              "whole + BM25": 55.0, "whole, title": 58.0}  # fmt: skip
+    rows = [
+        vars(record("passages", {"per_query": [[value, value]]}, data="a", contender=name, steps=7))
+        for name, value in values.items()
+    ]
+    assert passages(rows)[1] == [
+        ["a", "7", "BM25", "40.0", "-12.0 (-12.0 to -12.0)", ""],
+        ["a", "7", "alone", "50.0", "-2.0 (-2.0 to -2.0)", ""],
+        ["a", "7", "alone + 0.5 mean", "52.0", "", ""],
+        ["a", "7", "alone, title", "60.0", "", ""],
+        ["a", "7", "whole", "53.0", "+1.0 (+1.0 to +1.0)", "55.0"],
+        ["a", "7", "whole, title", "58.0", "-2.0 (-2.0 to -2.0)", ""],
+    ]
 
 
 def test_a_point_has_the_quality_of_its_model(tmp_path: Path) -> None:

@@ -46,4 +46,7 @@ def test_conversations_are_the_same_every_time_and_of_kindred_groups():
         assert "Subject:" not in one.text
         assert "quoted" not in one.text
         assert one.text.startswith("Ann: ")
-        assert 1 <= len(one.questions) <= 6
+        assert 1 <= len(one.questions) == len(one.spans) <= 6
+        for start, stop in one.spans:
+            assert one.text[start:stop].startswith("Ann: ")
+            assert one.text[stop : stop + 1] in ("\n", "")

@@ -41,6 +41,32 @@ def beside_each_other(rows: Rows) -> Cells:
     return HEADS, body
 
 
+def passages(rows: Rows) -> Cells:
+    """A line a contender of each set: nDCG@10, and how much better it is than the best one of chunks read alone.
+
+    Of those with a title, the one with a title.
+    """
+    sets: dict[tuple[str, int], dict[str, np.ndarray]] = {}
+    for row in rows:
+        settings = row["settings"]
+        found = sets.setdefault((settings["data"], settings["steps"]), {})
+        found[settings["contender"]] = np.array(row["metrics"]["per_query"][0])
+    body = []
+    for (data, steps), found in sets.items():
+        for name, values in found.items():
+            if name.endswith(FUSED):
+                continue
+            kin = [each for each in found if each.startswith("alone") and not each.endswith(FUSED)]
+            best = max(
+                (each for each in kin if ("title" in each) == ("title" in name)), key=lambda each: found[each].mean()
+            )
+            better = difference(values, None if name == best else found[best])
+            fused = found.get(name + FUSED)
+            both = "" if fused is None else score(fused)
+            body.append([data, f"{steps:,}" if steps else "untrained", name, score(values), better, both])
+    return ["data", "steps", "contender", "nDCG@10", "better than the best of chunks read alone by", "with BM25"], body
+
+
 def score(values: np.ndarray) -> str:
     """The mean."""
     return f"{values.mean():.1f}"
@@ -79,6 +105,12 @@ RETRIEVAL_TABLES = {
         records="long_retrieval",
         row=("settings.data", "settings.contender"),
         order=("settings.data",),
+    ),
+    "passages": Table(
+        make=passages,
+        records="passages",
+        row=("settings.data", "settings.contender", "settings.steps"),
+        order=("settings.data", "settings.steps"),
     ),
     "pooling": Table(
         make=poolings,

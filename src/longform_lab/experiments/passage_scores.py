@@ -1,0 +1,166 @@
+"""Scores of passages that know their document, where that decides and where it does not.
+
+    python -m longform_lab.experiments.passage_scores sections qmsum-val --data ../shared/data
+    python -m longform_lab.experiments.passage_scores sections scifact --data ../shared/data --runs runs/passages
+
+Each set is searched by chunks read alone and by chunks of the whole reading, both by encoders that the same steps have
+trained (``longform_lab.experiments.passages``), or without ``--runs`` by the original and by ``minilm-16k``. To both
+the mean of the document is added with several weights, and where a title is known, the title. "sections": "title:
+heading" finds the chunks of its section among those of all articles; in the other sets documents are found by their
+best chunk. The weight is chosen on sections and QMSum's meetings, the other sets report.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longform.data.spans import chunks_of
+from longform.data.text import Document
+from longform.evaluation.retrieval import Ranker, cosine_ranker, ranking_scores
+from longform.evaluation.retrieval_data import read_retrieval
+from longform.inference.chunks import encode_chunks
+from longform.inference.encoders import Encoder
+from longform_lab.evaluation.retrieval_comparison import bm25_ranker, fused_ranker
+from longform_lab.experiments.passages import KINDS, PASSAGE, TEST, articles
+from longform_lab.experiments.rival_scores import SETS, steps_of
+from longform_lab.experiments.weights import NAME
+from longform_lab.records import RECORDS, Record, append_records
+
+WEIGHTS = (0.0, 0.25, 0.5, 1.0)  # of the document's mean
+ARTICLES, LIMIT = 100, 2048  # of "sections": tokens of an article
+SHORTEST, TAIL = 40, 24  # tokens of a section, and of what is left of one behind whole chunks
+CHUNK = 256  # tokens, of the other sets
+TITLED = ", title"  # in the name of a contender
+
+
+class Task(NamedTuple):
+    """Queries, and what they are to find: ``right`` are numbers of chunks, or of ``documents`` where ``spans`` is None.
+
+    ``spans``: characters from-to of each document's chunks. ``words``: texts that BM25 searches, with what is before
+    each.
+    """
+
+    queries: list[str]
+    right: list[set[int]]
+    documents: list[Document]
+    spans: list[list[tuple[int, int]]] | None
+    words: dict[str, list[str]]
+
+
+def sections(data: Path, tokenizer: Any) -> Task:
+    """The first articles that no training reads, their chunks, and a query for each heading."""
+    queries, right, documents, every, plain, titled = [], [], [], [], [], []
+    for title, text, parts in islice(_long_enough(data, tokenizer), ARTICLES):
+        spans: list[tuple[int, int]] = []
+        for heading, chunks in parts:
+            if heading:
+                first = len(plain) + len(spans)
+                queries.append(f"{title}: {heading.lower()}")
+                right.append(set(range(first, first + len(chunks))))
+            spans += chunks
+        documents.append(Document(title, text, {"title": title}))
+        every.append(spans)
+        plain += [text[start:stop] for start, stop in spans]
+        titled += [f"{title}. {text[start:stop]}" for start, stop in spans]
+    return Task(queries, right, documents, every, {"BM25": plain, "BM25, title in front": titled})
+
+
+Sections = list[tuple[str, list[tuple[int, int]]]]  # headings, and the characters from-to of their chunks
+
+
+def _long_enough(data: Path, tokenizer: Any) -> Iterator[tuple[str, str, Sections]]:
+    """Title, text and sections of each article with three sections and four chunks; what is short is left out."""
+    for each in articles(data, TEST, TEST + 10 * ARTICLES):
+        parts: Sections = []
+        bodies, at, left = [], 0, LIMIT
+        for heading, (start, stop) in each.sections:
+            body = each.text[start:stop]
+            found = tokenizer(body, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            offsets = np.array(found["offset_mapping"]).reshape(-1, 2)[:left]
+            if len(offsets) < SHORTEST:
+                continue
+            body = body[: offsets[-1, 1]]
+            chunks = chunks_of(body, offsets, size=PASSAGE)
+            kept = [chunk for chunk in chunks if not chunk.first or chunk.end - chunk.first >= TAIL]
+            parts.append((heading, [(at + chunk.start, at + chunk.stop) for chunk in kept]))
+            bodies.append(body)
+            at, left = at + len(body) + 1, left - len(offsets)
+        if len(parts) >= 3 and sum(len(chunks) for _, chunks in parts) >= 4:
+            yield each.title, "\n".join(bodies), parts
+
+
+def documents_of(name: str, data: Path) -> Task:
+    """A set of ``rival_scores``, whose documents are found by their best chunk."""
+    found = read_retrieval(*SETS[name](data))
+    words = {"BM25": [document.text for document in found.documents]}
+    return Task(found.questions, found.relevant, found.documents, None, words)
+
+
+def contenders(task: Task, encoder: Encoder, name: str, *, alone: bool) -> dict[str, Ranker]:
+    """Rankers by name: chunks with several weights of their document's mean, and with their title."""
+    wanted = encoder.collect(task.queries).values
+    how: Any = {"chunk_tokens": CHUNK} if task.spans is None else {"boundaries": task.spans}
+    plain = [each.vectors for each in encode_chunks(encoder, task.documents, alone=alone, **how)]
+    found = {f"{name} + {weight} mean" if weight else name: [mixed(own, weight) for own in plain] for weight in WEIGHTS}
+    if task.spans is not None:
+        titled = encode_chunks(encoder, task.documents, alone=alone, title_field="title", **how)
+        found[f"{name}{TITLED}"] = [each.vectors for each in titled]
+    starts = None if task.spans is not None else np.cumsum([0, *map(len, plain)])[:-1]
+    return {label: cosine_ranker(wanted, np.concatenate(vectors), starts) for label, vectors in found.items()}
+
+
+def mixed(vectors: np.ndarray, weight: float) -> np.ndarray:
+    """Vectors (m, D) of length 1 and ``weight`` times their mean, as ``document_weight`` adds it."""
+    return vectors + weight * vectors.mean(axis=0)
+
+
+def measured(task: Task, encoders: Mapping[str, tuple[Encoder, bool]]) -> Iterator[tuple[str, Any]]:
+    """Name and scores of each contender, of BM25, and of both together; ``encoders``: with whether chunks are alone."""
+    words = {name: bm25_ranker(task.queries, texts) for name, texts in task.words.items()}
+    count = len(task.documents) if task.spans is None else sum(map(len, task.spans))
+    every: dict[str, Ranker] = dict(words)
+    for name, (encoder, alone) in encoders.items():
+        own = contenders(task, encoder, name, alone=alone)
+        every |= own
+        untitled = {label: ranker for label, ranker in own.items() if not label.endswith(TITLED)}
+        every |= {f"{label} + BM25": fused_ranker(ranker, words["BM25"]) for label, ranker in untitled.items()}
+    for name, ranker in every.items():
+        yield name, ranking_scores(ranker, task.right, documents=count, depth=10)
+
+
+def encoders_of(runs: Path | None) -> tuple[dict[str, tuple[Encoder, bool]], int]:
+    """The two encoders by name, whether each reads chunks alone, and their steps: trained in ``runs``, or untrained."""
+    places = {"alone": "bundled", "whole": NAME} if runs is None else {kind: str(runs / kind) for kind in KINDS}
+    found = {kind: (Encoder.from_pretrained(place), kind == "alone") for kind, place in places.items()}
+    return found, 0 if runs is None else steps_of(runs / "whole")
+
+
+def main() -> None:
+    """Measure, print and append records."""
+    parser = argparse.ArgumentParser(description="Score passages that know their document.")
+    parser.add_argument("sets", nargs="+", choices=["sections", *SETS])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
+    parser.add_argument("--runs", type=Path, help="output of longform_lab.experiments.passages; default: untrained")
+    asked = parser.parse_args()
+    encoders, steps = encoders_of(asked.runs)
+    for chosen in asked.sets:
+        tokenizer = encoders["whole"][0].tokenizer
+        task = sections(asked.data, tokenizer) if chosen == "sections" else documents_of(chosen, asked.data)
+        chunks = PASSAGE if task.spans is not None else CHUNK
+        for name, scores in measured(task, encoders):
+            settings = {
+                "data": chosen, "contender": name, "steps": steps, "queries": len(task.queries),
+                "documents": len(task.documents), "chunk_tokens": chunks,
+            }  # fmt: skip
+            each = [np.round(100 * scores.each, 2).tolist()]
+            metrics = {"ndcg_at_10": 100 * scores.ndcg, "per_query": each}
+            append_records(RECORDS / "passages.jsonl", [Record(name="passages", settings=settings, metrics=metrics)])
+            print(chosen, name, f"steps {steps}: nDCG@10 {100 * scores.ndcg:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
