@@ -56,15 +56,17 @@ def passages(rows: Rows) -> Cells:
         for name, values in found.items():
             if name.endswith(FUSED):
                 continue
-            kin = [each for each in found if each.startswith("alone") and not each.endswith(FUSED)]
-            best = max(
-                (each for each in kin if ("title" in each) == ("title" in name)), key=lambda each: found[each].mean()
-            )
+            best, fused = _best_alone(found, titled="title" in name), found.get(name + FUSED)
             better = difference(values, None if name == best else found[best])
-            fused = found.get(name + FUSED)
             both = "" if fused is None else score(fused)
             body.append([data, f"{steps:,}" if steps else "untrained", name, score(values), better, both])
     return ["data", "steps", "contender", "nDCG@10", "better than the best of chunks read alone by", "with BM25"], body
+
+
+def _best_alone(found: Mapping[str, np.ndarray], *, titled: bool) -> str:
+    """The contender of chunks read alone that finds most, with or without a title."""
+    names = [name for name in found if name.startswith("alone") and not name.endswith(FUSED)]
+    return max((name for name in names if ("title" in name) == titled), key=lambda name: found[name].mean())
 
 
 def score(values: np.ndarray) -> str:
