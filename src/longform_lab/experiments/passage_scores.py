@@ -132,11 +132,11 @@ def measured(task: Task, encoders: Mapping[str, tuple[Encoder, bool]]) -> Iterat
         yield name, ranking_scores(ranker, task.right, documents=count, depth=10)
 
 
-def encoders_of(runs: Path | None) -> tuple[dict[str, tuple[Encoder, bool]], int]:
-    """The two encoders by name, whether each reads chunks alone, and their steps: trained in ``runs``, or untrained."""
-    places = {"alone": "bundled", "whole": NAME} if runs is None else {kind: str(runs / kind) for kind in KINDS}
-    found = {kind: (Encoder.from_pretrained(place), kind == "alone") for kind, place in places.items()}
-    return found, 0 if runs is None else steps_of(runs / "whole")
+def encoder_of(kind: str, runs: Path | None) -> tuple[Encoder, int]:
+    """The encoder of a ``kind`` and the steps that trained it in ``runs``: 0 for the published one, where none is."""
+    if runs is None:
+        return Encoder.from_pretrained({"alone": "bundled", "whole": NAME}[kind]), 0
+    return Encoder.from_pretrained(runs / kind), steps_of(runs / kind)
 
 
 def main() -> None:
@@ -145,10 +145,12 @@ def main() -> None:
     parser.add_argument("sets", nargs="+", choices=["sections", *SETS])
     parser.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
     parser.add_argument("--runs", type=Path, help="output of longform_lab.experiments.passages; default: untrained")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     asked = parser.parse_args()
-    encoders, steps = encoders_of(asked.runs)
+    found = {kind: encoder_of(kind, asked.runs) for kind in asked.kinds}
+    encoders = {kind: (encoder, kind == "alone") for kind, (encoder, _) in found.items()}
+    steps, tokenizer = found[asked.kinds[0]][1], found[asked.kinds[0]][0].tokenizer
     for chosen in asked.sets:
-        tokenizer = encoders["whole"][0].tokenizer
         task = sections(asked.data, tokenizer) if chosen == "sections" else documents_of(chosen, asked.data)
         chunks = PASSAGE if task.spans is not None else CHUNK
         for name, scores in measured(task, encoders):
