@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 
 import longform
 from longform.conversion.adapter import WEIGHTS
-from longform.conversion.convert import local_source
+from longform.conversion.local import local_source
 from longform.conversion.shipped import SHIPPED
 from longform.training.alignment.job import AlignmentJob
 from longform.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
