@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         LinformerForSequenceClassification,
         LinformerForTokenClassification,
     )
+    from longform.search.index import Index
     from longform.training.alignment.run import AlignmentResult, align
     from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
     from longform.training.distillation.run import DistillationResult, distill
@@ -52,6 +53,7 @@ __all__ = [
     "Encoder",
     "FinetuningResult",
     "FinetuningSettings",
+    "Index",
     "InferenceResult",
     "InferenceSettings",
     "LinformerAttention",
@@ -90,6 +92,7 @@ _MODULES = {
     "Encoder": "inference.encoders",
     "FinetuningResult": "training.finetuning.run",
     "FinetuningSettings": "training.engine.settings",
+    "Index": "search.index",
     "InferenceResult": "inference.settings",
     "InferenceSettings": "inference.settings",
     "LinformerAttention": "layers.attention",

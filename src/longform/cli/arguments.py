@@ -17,11 +17,18 @@ from longform.runs.summary import summary, table
 WITHOUT_TEXTS = ("demo", "doctor", "evaluate", "export", "serve")  # commands that read none; evaluate's tasks do
 
 
-def command_parser(command: str, description: str) -> Any:
-    """A jsonargparse.ArgumentParser for ``longform COMMAND``; options given after ``--config`` override the file."""
+def command_parser(command: str, description: str, *, example: str = "") -> Any:
+    """A jsonargparse.ArgumentParser for ``longform COMMAND``; options given after ``--config`` override the file.
+
+    ``example``: words after the command that the help shows first, instead of all options; "": all options.
+    """
     jsonargparse = require("jsonargparse", extra="cli")
     parser = jsonargparse.ArgumentParser(
-        prog=f"longform {command}", description=description, exit_on_error=False, allow_abbrev=False
+        prog=f"longform {command}",
+        usage=f"longform {command} {example}" if example else None,
+        description=description,
+        exit_on_error=False,
+        allow_abbrev=False,
     )
     parser.add_argument("--config", action="config", help="YAML file with any of the options below")
     if command not in WITHOUT_TEXTS:

@@ -100,6 +100,7 @@ COMMANDS = {  # what each does
     "pretrain": "train a new masked-language model from scratch",
     "predict": "label documents with a fine-tuned model",
     "embed": "turn documents into vectors",
+    "search": "find the passages of a folder's documents that answer a question",
     "serve": "answer HTTP requests: vectors, labels and chunks",
     "export": "write a Longform as a graph for ONNX Runtime and OpenVINO",
     "doctor": "what this machine has, which kernels serve on it, which extras are missing",

@@ -1,0 +1,275 @@
+"""Index of documents in a folder: what is new is read, and a question finds documents and the passages that answer it.
+
+Axes: N passages, G documents, D embedding size.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from tqdm import tqdm
+
+from longform.data.files import files_below, once
+from longform.data.progress import hidden
+from longform.data.storage import only_writer
+from longform.data.text import Document, written
+from longform.errors import ConfigurationError, DataError, InputError, LongformError
+from longform.inference.chunks import chunk_outcomes
+from longform.inference.encoders import Encoder
+from longform.runs.digest import content_key, file_key
+from longform.runs.files import read_json
+from longform.runs.folder import RunFile, check_same
+from longform.runs.output import entries
+from longform.runs.subject import model_identity
+from longform.search.ahead import Ahead
+from longform.search.ranking import Hit, Searched
+from longform.search.reading import READ, Source, is_read, read_file
+from longform.search.store import WAY_OUT, FileEntry, Row, Store
+
+ABOUT, FORMAT = "index.json", 1
+DEFAULT_FOLDER = ".longform"  # in the folder that is searched
+OTHERWISE = "another folder for the index (--index)"
+READ_TOGETHER = 2**17  # characters of documents that are encoded together
+SECONDS = 30  # of work that a killed process loses at most, beside what is encoded together
+
+
+class Report(NamedTuple):
+    """Result of an ``Index.add``: files that were read and removed, the tokens and seconds of that, and the files newly
+    passed over with the reason.
+    """
+
+    read: int
+    removed: int
+    tokens: int
+    seconds: float
+    passed_over: dict[str, str]
+
+
+class Found(NamedTuple):
+    """A file as it is on the disk now, and its entry."""
+
+    path: Path
+    entry: FileEntry
+
+
+class Index:
+    """Documents of folders and files, searched by a question.
+
+    ``folder``: of the index itself, which is made; its layout is in ``longform.search.store``. ``encoder``: an Encoder,
+    or what ``Encoder.from_pretrained`` takes. ``chunk_tokens``: tokens of a passage at most. The same index is opened
+    with the same encoder and size. Raises ConfigurationError, naming both, for another, CheckpointError for a damaged
+    index.
+    """
+
+    def __init__(
+        self, folder: str | Path, encoder: Encoder | str | Path = "minilm-16k", *, chunk_tokens: int = 256
+    ) -> None:
+        if chunk_tokens < 1:
+            raise ConfigurationError(f"chunk_tokens is {chunk_tokens}; it is at least 1")
+        self.folder = Path(os.path.abspath(Path(folder).expanduser()))
+        self.encoder = encoder if isinstance(encoder, Encoder) else Encoder.from_pretrained(encoder)
+        self.chunk_tokens = chunk_tokens
+        self.report = Report(0, 0, 0, 0.0, {})
+        self._store = Store(self.folder)
+        self.searched = Searched.of(self._store)
+        self.refresh()
+        if self._store.files:
+            about = read_json(self.folder / ABOUT, way_out=WAY_OUT)
+            check_same(self.folder, about, self._identity(), otherwise=OTHERWISE)
+
+    def refresh(self) -> None:
+        """Search what is on the disk now, which another process may have written."""
+        for _ in range(3):  # a part may be joined with others between the list of files and its opening
+            try:
+                self._store = Store.read(self.folder)
+                self.searched = Searched.of(self._store, self.searched)
+                return
+            except FileNotFoundError:
+                continue
+        self.searched = Searched.of(self._store, self.searched)
+
+    @property
+    def files(self) -> dict[str, FileEntry]:
+        """State of every file by its name, relative to the folder that holds the index."""
+        return dict(self._store.files)
+
+    def __len__(self) -> int:
+        """Passages."""
+        return len(self.searched.rows)
+
+    def add(self, *sources: str | Path, text_field: str = "text", progress: bool = False) -> Self:
+        """Read what is new or changed in folders and files, forget what is gone there; ``report`` says what was done.
+
+        Hidden files are passed over, others that cannot be read are named with the reason. ``text_field``: of records.
+        What is read is searched at once, also from other threads; a killed process goes on at the next call. Raises
+        ConfigurationError where another process is writing the index, DataError for sources that do not exist.
+        """
+        started = time.perf_counter()
+        with only_writer(self.folder):
+            run = RunFile(self.folder / ABOUT, self.folder, "index", OTHERWISE)
+            run.open(self._identity(), begun=entries(self.folder, but=(ABOUT,)))
+            self.refresh()
+            before = self.files
+            changed = self._changed(sources)
+            tokens = self._read(changed, text_field, progress=progress) if changed else 0
+            if self.files != before:
+                self._store.tidy()
+                self.searched = Searched.of(self._store, self.searched)
+        seconds, known = time.perf_counter() - started, {name: entry.reason for name, entry in before.items()}
+        passed = {name: entry.reason for name, entry in self.files.items() if entry.reason != known.get(name, "")}
+        read, gone = sum(self.files[name].whole for name in changed), len(before.keys() - self.files.keys())
+        self.report = Report(read, gone, tokens, seconds, {name: reason for name, reason in passed.items() if reason})
+        return self
+
+    def search(self, question: str, k: int = 10, *, passages: int = 1) -> list[Hit]:
+        """The ``k`` best documents for a question, the best ``passages`` of each.
+
+        Documents are ranked by their nearest passage and by BM25, passages by their vector and by BM25, and both ranks
+        are fused. Raises InputError for an empty question, ConfigurationError for less than one document or passage.
+        """
+        if not question.strip():
+            raise InputError("the question is empty")
+        if k < 1 or passages < 1:
+            raise ConfigurationError(f"k={k} and passages={passages}; both are at least 1")
+        vector = self._unit(self.encoder.encode_query([question]))[0]
+        return self.searched.best(question, vector, k, passages)
+
+    def _identity(self) -> dict[str, Any]:
+        """Facts that all passages of an index have in common."""
+        about = model_identity(self.encoder.model.name_or_path)
+        return {
+            "format": FORMAT,
+            "model": Path(about["model"] or "").name,
+            "weights_key": about["weights_key"],
+            "pooling": self.encoder.pooling,
+            "dimensions": self.encoder.features,
+            "prompt": self.encoder.for_documents().prompt,
+            "chunk_tokens": self.chunk_tokens,
+        }
+
+    def _unit(self, vectors: np.ndarray) -> np.ndarray:
+        """Vectors of length 1, but where the model's folder says that lengths count."""
+        if self.encoder.folder.similarity == "dot":
+            return vectors
+        return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True).clip(min=1e-12)
+
+    def _changed(self, sources: Sequence[str | Path]) -> dict[str, Found]:
+        """Files of the sources that are to be read; those that are gone there are forgotten."""
+        there = dict(self._scan(sources))
+        gone = [name for name in self._store.files if name not in there and self._is_below(name, sources)]
+        self._store.keep({name: found.entry for name, found in there.items() if found.entry.whole}, gone)
+        return {name: found for name, found in there.items() if not found.entry.whole}
+
+    def _scan(self, sources: Sequence[str | Path]) -> Iterator[tuple[str, Found]]:
+        """Every file of the sources by its name, with its entry: that of the store where it has not changed."""
+        paths = []
+        for source in sources:
+            place = os.path.abspath(Path(source).expanduser())
+            if not os.path.exists(place):
+                raise DataError(f'"{source}" does not exist')
+            paths += files_below(place, but=(".",))
+        for path in map(Path, once(paths)):
+            name, about = written(os.path.relpath(path, self.folder.parent)), path.stat()
+            known = self._store.files.get(name)
+            if known and known.whole and (known.size, known.changed) == (about.st_size, about.st_mtime_ns):
+                yield name, Found(path, known)
+                continue
+            key = content_key(file_key(path)) if is_read(path) else ""
+            now = FileEntry(about.st_size, about.st_mtime_ns, key)
+            if known and known.key == key:
+                now = replace(known, size=now.size, changed=now.changed)
+            yield name, Found(path, now)
+
+    def _is_below(self, name: str, sources: Iterable[str | Path]) -> bool:
+        path = Path(os.path.normpath(self.folder.parent / name))
+        return any(path.is_relative_to(os.path.abspath(Path(source).expanduser())) for source in sources)
+
+    def _read(self, changed: dict[str, Found], text_field: str, *, progress: bool) -> int:
+        """Read, encode and write the documents of changed files; returns their tokens."""
+        sizes = {name: found.entry.size if found.entry.key else 0 for name, found in changed.items()}
+        ahead = Ahead({name: (changed[name].path.suffix, size) for name, size in sizes.items()})
+        rows, vectors, touched = list[Row](), list[np.ndarray](), dict[str, FileEntry]()
+        written_at, encoder = time.monotonic(), self.encoder.for_documents()
+        bar = tqdm(total=ahead.total(), unit=" tokens", unit_scale=True, disable=hidden(progress))
+        with bar:
+            for items in _together(_documents(changed, text_field)):
+                sources = [item for _, item in items if isinstance(item, Source)]
+                outcomes = iter(self._passages(encoder, sources))
+                for name, item in items:
+                    entry = touched.get(name, changed[name].entry)
+                    if isinstance(item, str):
+                        touched[name] = replace(entry, whole=not item, reason=item)
+                        ahead.ended(name)
+                        continue
+                    found = next(outcomes)
+                    rows += [_row_of(name, item, *span) for span in found.spans.tolist()]
+                    vectors.append(self._unit(found.vectors))
+                    touched[name] = replace(entry, documents=entry.documents + 1, reason="")
+                    ahead.read(name, int(found.tokens.sum()))
+                bar.total = ahead.total()
+                bar.update(ahead.tokens - bar.n)
+                if time.monotonic() > written_at + SECONDS:
+                    self._write(rows, vectors, touched)
+                    changed |= {name: changed[name]._replace(entry=self._store.files[name]) for name in touched}
+                    rows, vectors, touched, written_at = [], [], {}, time.monotonic()
+            self._write(rows, vectors, touched)
+        return ahead.tokens
+
+    def _passages(self, encoder: Encoder, sources: list[Source]) -> Iterator[Any]:
+        documents = [Document(source.id, source.text, {"title": source.title}) for source in sources]
+        how: Any = {"chunk_tokens": self.chunk_tokens, "boundaries": "sentences"}
+        for source, found in zip(sources, chunk_outcomes(encoder, documents, **how), strict=True):
+            if not np.isfinite(found.vectors).all():
+                raise InputError(f"document {source.id}: the model's result is NaN or infinite")
+            yield found
+
+    def _write(self, rows: list[Row], vectors: list[np.ndarray], touched: dict[str, FileEntry]) -> None:
+        if rows:
+            self._store.write(rows, np.concatenate(vectors), touched)
+        else:
+            self._store.keep(touched)
+        self.searched = Searched.of(self._store, self.searched)
+
+
+def _documents(changed: dict[str, Found], text_field: str) -> Iterator[tuple[str, Source | str]]:
+    """The documents of each file that are not in the index yet, and after them "", or the reason why there are no more.
+
+    The smallest file of each kind comes first, so that the time that is left is soon known.
+    """
+    small = {found.path.suffix: name for name, found in sorted(changed.items(), key=_size, reverse=True)}
+    for name in dict.fromkeys([*small.values(), *changed]):
+        path, entry = changed[name]
+        try:
+            if not is_read(path):
+                raise DataError(f"of no kind that is read ({READ})")
+            for number, source in enumerate(read_file(path, name, text_field)):
+                if number >= entry.documents:
+                    yield name, source
+            yield name, ""
+        except (LongformError, OSError) as error:
+            yield name, str(error)
+
+
+def _size(item: tuple[str, Found]) -> int:
+    return item[1].entry.size
+
+
+def _together(items: Iterable[tuple[str, Source | str]]) -> Iterator[list[tuple[str, Source | str]]]:
+    """Items in lists, of so many characters as are encoded together."""
+    part, characters = [], 0
+    for name, item in items:
+        part.append((name, item))
+        characters += len(item.text) if isinstance(item, Source) else 0
+        if characters >= READ_TOGETHER:
+            yield part
+            part, characters = [], 0
+    yield part
+
+
+def _row_of(file: str, source: Source, start: int, end: int) -> Row:
+    place = source.place(start) or f"characters {start}-{end}"
+    return Row(file, source.id, source.title, place, start, end, source.text[start:end])
