@@ -251,3 +251,33 @@ def test_a_server_that_stops_in_between(browser: Any, sentence_folder: Path) -> 
     paste(browser, TEXT)
     said(browser, "The server does not answer. Is it still running?")
     shot(browser, "stopped")
+
+
+def test_the_documents_of_the_server(browser: Any, serve_at: Any, engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "near.txt").write_text("The near 🙂 text is good. <img src=x onerror=\"document.title='taken'\">")
+    (tmp_path / "far.html").write_text("<title>A page</title><p>The far text is bad.</p>")
+    opened(browser, serve_at(engine, documents=str(tmp_path)))
+    assert find(browser, "asking").is_displayed()
+    assert find(browser, "given").is_displayed()
+    WebDriverWait(browser, 60).until(
+        lambda _: "are ready" not in asked(browser, "GOOD?", f"passages in {tmp_path.name}")
+    )
+    cards = {card.text.split(",")[0]: card for card in browser.find_elements("css selector", "#found article")}
+    assert sorted(cards) == ["far.html", "near.txt"]
+    assert [mark.text for mark in cards["near.txt"].find_elements("css selector", "mark")] == ["good"]
+    assert asked(browser, "onerror", "passages in")
+    assert any("<img src=x" in card.text for card in browser.find_elements("css selector", "#found article"))
+    assert browser.title == "Longform"
+    shot(browser, "documents")
+    paste(browser, TEXT)
+    said(browser, "passages read")
+    assert asked(browser, " short", "fits")
+    find(browser, "other").click()
+    assert asked(browser, " good", "passages in")
+    assert browser.get_log("browser") == []
+
+
+def asked(browser: Any, question: str, words: str) -> str:
+    find(browser, "question").clear()
+    find(browser, "question").send_keys(f"{question}\n")
+    return said(browser, words)

@@ -60,9 +60,9 @@ class Index:
     """Documents of folders and files, searched by a question.
 
     ``folder``: of the index itself, which is made; its layout is in ``longform.search.store``. ``encoder``: an Encoder,
-    or what ``Encoder.from_pretrained`` takes. ``chunk_tokens``: tokens of a passage at most. The same index is opened
-    with the same encoder and size. Raises ConfigurationError, naming both, for another, CheckpointError for a damaged
-    index.
+    or what ``Encoder.from_pretrained`` takes. ``chunk_tokens``: tokens of a passage at most, and at most half of what
+    the model takes. The same index is opened with the same encoder and size. Raises ConfigurationError, naming both,
+    for another, CheckpointError for a damaged index.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class Index:
             raise ConfigurationError(f"chunk_tokens is {chunk_tokens}; it is at least 1")
         self.folder = Path(os.path.abspath(Path(folder).expanduser()))
         self.encoder = encoder if isinstance(encoder, Encoder) else Encoder.from_pretrained(encoder)
-        self.chunk_tokens = chunk_tokens
+        self.chunk_tokens = min(chunk_tokens, max(1, self.encoder.limit // 2))
+        self.seconds_left: float | None = None  # of an ``add`` in another thread; None: nothing is being read
         self.report = Report(0, 0, 0, 0.0, {})
         self._store = Store(self.folder)
         self.searched = Searched.of(self._store)
@@ -193,7 +194,8 @@ class Index:
         sizes = {name: found.entry.size if found.entry.key else 0 for name, found in changed.items()}
         ahead = Ahead({name: (changed[name].path.suffix, size) for name, size in sizes.items()})
         rows, vectors, touched = list[Row](), list[np.ndarray](), dict[str, FileEntry]()
-        written_at, encoder = time.monotonic(), self.encoder.for_documents()
+        began = written_at = time.monotonic()
+        encoder = self.encoder.for_documents()
         bar = tqdm(total=ahead.total(), unit=" tokens", unit_scale=True, disable=hidden(progress))
         with bar:
             for items in _together(_documents(changed, text_field)):
@@ -211,12 +213,14 @@ class Index:
                     touched[name] = replace(entry, documents=entry.documents + 1, reason="")
                     ahead.read(name, int(found.tokens.sum()))
                 bar.total = ahead.total()
+                self.seconds_left = (time.monotonic() - began) * (bar.total - ahead.tokens) / max(1, ahead.tokens)
                 bar.update(ahead.tokens - bar.n)
                 if time.monotonic() > written_at + SECONDS:
                     self._write(rows, vectors, touched)
                     changed |= {name: changed[name]._replace(entry=self._store.files[name]) for name in touched}
                     rows, vectors, touched, written_at = [], [], {}, time.monotonic()
             self._write(rows, vectors, touched)
+        self.seconds_left = None
         return ahead.tokens
 
     def _passages(self, encoder: Encoder, sources: list[Source]) -> Iterator[Any]:

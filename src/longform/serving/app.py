@@ -24,6 +24,7 @@ from longform.serving.errors import STATUS_KINDS, Refusal, of_validation, refuse
 from longform.serving.gate import Gate
 from longform.serving.openai_routes import openai_routes
 from longform.serving.score_routes import score_routes
+from longform.serving.search_routes import search_routes
 from longform.serving.service import Service
 from longform.serving.settings import ServingSettings
 from longform.serving.state_routes import state_routes
@@ -87,7 +88,8 @@ def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
         lifespan=lifespan,
         description="Vectors, labels and chunks of long documents, over one model.",
     )
-    for routes in (openai_routes, tei_routes, score_routes, chunk_routes, attention_routes, state_routes):
+    every = (openai_routes, tei_routes, score_routes, chunk_routes, search_routes, attention_routes, state_routes)
+    for routes in every:
         app.include_router(routes(service))
     app.include_router(page_routes())
     _add_handlers(app)

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from starlette.requests import Request
 
 from longform.inference.encoders import Encoder
+from longform.serving.documents import Documents
 from longform.serving.engine import Engine
 from longform.serving.errors import Refusal
 from longform.serving.metrics import Metrics
@@ -68,6 +70,7 @@ class Service:
         self.stopping = False
         self.failure: BaseException | None = None
         self.on_loaded: Callable[[], None] = lambda: None  # also called where that failed
+        self.documents = Documents(Path(settings.documents).expanduser()) if settings.documents else None
         self._engine: Engine | None = None
         self._texts = ThreadPoolExecutor(1, thread_name_prefix="longform-text")
         self._unfinished: set[Work] = set()
@@ -101,6 +104,8 @@ class Service:
         self._engine = engine
         self.metrics.model_bytes.set(engine.weight_bytes)
         self.metrics.ready.set(1)
+        if self.documents is not None:
+            self.documents.start(engine)
         self.on_loaded()
 
     def stop(self) -> None:

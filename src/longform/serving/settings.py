@@ -1,6 +1,7 @@
 """Settings of the server, with units, checked when made."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from longform.choices import DTYPES, ON_LONG
 from longform.errors import ConfigurationError
@@ -17,6 +18,7 @@ class ServingSettings:
         host: address to listen on; 0.0.0.0 is every network.
         port: to listen on; 0 is any that is free.
         name: of the model, in answers; null: the folder's name.
+        documents: folder that /v1/search and the page search; null: none.
         max_length: tokens taken of a text; null: all that fit.
         on_long: a text over that, where a request does not say: cut it (and say so in a header), or refuse it.
         dtype: auto is bfloat16 where it is fast.
@@ -40,6 +42,7 @@ class ServingSettings:
     host: str = "127.0.0.1"
     port: int = 8080
     name: str | None = None
+    documents: str | None = None
     max_length: int | None = None
     on_long: str = one_of(ON_LONG, "truncate")
     dtype: str = one_of(DTYPES, "float32")
@@ -64,6 +67,8 @@ class ServingSettings:
         if not 0 <= self.port < 2**16:
             raise ConfigurationError(f"port is {self.port}; it is from 0 (any that is free) to 65535")
         check_device(self.device)
+        if self.documents is not None and not Path(self.documents).expanduser().is_dir():
+            raise ConfigurationError(f'documents is "{self.documents}", which is no folder')
         positive = (
             "batch_tokens",
             "workers",

@@ -30,6 +30,7 @@ class Info(BaseModel):
     auto_truncate: bool
     prompts: list[str]
     tokenization_workers: int
+    documents: str | None = Field(description="folder that /v1/search searches, by its name")
     version: str
 
 
@@ -88,6 +89,7 @@ def state_routes(service: Service) -> APIRouter:
                 "auto_truncate": settings.on_long == "truncate",
                 "prompts": list(getattr(engine.runner, "folder", PLAIN).prompts),
                 "tokenization_workers": 1,
+                "documents": service.documents and service.documents.folder.resolve().name,
                 "version": __version__,
             }
         )

@@ -166,9 +166,11 @@ def speeches() -> Iterator[tuple[str, str]]:
 
 
 def make_folder(folder: Path) -> int:
-    """Write the files, and return how many they are."""
+    """Write the files that are not there yet, and return how many they are."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (*pages_of_python(), *licences(), *packages(), *speeches()):
+        if (folder / name).exists():  # a page of pydoc has addresses of this process
+            continue
         if name.endswith(".pdf"):
             write_pdf(folder / name, text, title=f"Speech of {name[:4]}")
         else:
@@ -233,7 +235,7 @@ def main() -> None:
     words = {question: index.searched.by_words(question, index.searched.groups) for question in QUESTIONS}
     found = {
         "longform search": [
-            int(file in [hit.document for hit in first])
+            int(file in {Path(hit.document).name for hit in first})
             for file, first in zip(QUESTIONS.values(), answered, strict=True)
         ],
         "BM25": hits(index, words),

@@ -1,0 +1,41 @@
+"""Folder of documents that the server searches: it is read in a thread, and what is ready is searched meanwhile."""
+
+import logging
+import threading
+from pathlib import Path
+
+from longform.errors import LongformError
+from longform.search.index import DEFAULT_FOLDER, Index
+from longform.serving.engine import Engine
+from longform.serving.errors import Refusal
+
+log = logging.getLogger("longform.serving")
+
+
+class Documents:
+    """Documents of ``folder``, whose index is in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.failure = ""  # why no more is read
+        self._index: Index | None = None
+
+    def start(self, engine: Engine) -> None:
+        """Read what is new in a thread of its own, which ends with the process; what it was at, the next start does."""
+        threading.Thread(target=self._read, args=(engine,), name="longform-documents", daemon=True).start()
+
+    def _read(self, engine: Engine) -> None:
+        try:
+            self._index = Index(self.folder / DEFAULT_FOLDER, engine.encoder())
+            self._index.add(self.folder)
+            log.info("%d passages are searched", len(self._index))
+        except (LongformError, Refusal, OSError) as error:
+            self.failure = getattr(error, "message", str(error))
+            log.error("the documents are not read on: %s", self.failure)
+
+    @property
+    def index(self) -> Index:
+        """The index as far as it is read. Raises Refusal before it is opened, and where it cannot be."""
+        if self._index is None:
+            raise Refusal("not_ready", self.failure or "the index is being opened: come again")
+        return self._index

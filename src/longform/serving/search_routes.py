@@ -1,0 +1,68 @@
+"""Search of the folder that the server was given: /v1/search."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from longform.serving.errors import Body, NonEmpty, Refusal, StrictRoute, Whole, answer, refusals
+from longform.serving.service import Service
+
+
+class SearchBody(Body):
+    """Body of ``/v1/search``."""
+
+    query: NonEmpty
+    k: Annotated[Whole, Field(ge=1, le=1000)] = Field(10, description="documents")
+    passages: Annotated[Whole, Field(ge=1, le=100)] = Field(1, description="passages of each")
+
+
+class Found(BaseModel):
+    """A passage: its document, that one's title, its page, line or characters, its text, the characters from-to of the
+    query's words in it, and the document's score.
+    """
+
+    document: str
+    title: str
+    place: str
+    passage: str
+    marks: list[tuple[int, int]]
+    score: float
+
+
+class SearchAnswer(BaseModel):
+    """The best passages, best documents first, of ``passages`` that are searched."""
+
+    object: str
+    model: str
+    data: list[Found]
+    passages: int
+    seconds_left: float | None = Field(description="of reading what is new; null: all is read")
+    failure: str = Field(description="why the folder is not read on; empty where it is")
+
+
+def search_routes(service: Service) -> APIRouter:
+    """The routes over a service."""
+    router = APIRouter(route_class=StrictRoute, tags=["search"])
+
+    @router.post("/v1/search", responses={200: {"model": SearchAnswer}, **refusals("openai", 400, 404, 413, 415, 503)})
+    async def search(body: SearchBody) -> Response:
+        """Passages of the server's documents that answer a question; while they are being read, of those that are."""
+        if service.documents is None:
+            raise Refusal("not_found", "this server has no documents: start it with --documents FOLDER")
+        index = service.documents.index
+        hits = await run_in_threadpool(index.search, body.query, body.k, passages=body.passages)
+        return answer(
+            {
+                "object": "list",
+                "model": service.engine.name,
+                "data": [hit._asdict() for hit in hits],
+                "passages": len(index),
+                "seconds_left": index.seconds_left,
+                "failure": service.documents.failure,
+            }
+        )
+
+    return router
