@@ -3,6 +3,7 @@
 import errno
 import os
 import pkgutil
+import shlex
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,8 @@ import pytest
 import longform
 from longform import cli
 from longform.cli import main as command_line
-from longform.cli.arguments import add_restart, command_parser, one_of, parse
-from longform.cli.main import all_commands, command_module, main
+from longform.cli.arguments import EXAMPLES, add_restart, command_parser, one_of, parse
+from longform.cli.main import COMMANDS, all_commands, command_module, main
 from longform.cli.refusals import option_names
 from longform.errors import DataError
 from longform_lab import commands as laboratory
@@ -155,7 +156,7 @@ def test_options_of_subcommands_are_near_too(capsys: pytest.CaptureFixture[str])
 def test_no_command_and_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert main(["train"]) == 2
-    assert 'longform: error: there is no command "train"; there are: convert, distill' in capsys.readouterr().err
+    assert 'longform: error: there is no command "train"; there are: embed, search' in capsys.readouterr().err
 
 
 def test_arguments_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,3 +263,11 @@ def test_a_fault_of_the_program_is_not_hidden(kind: type[Exception], monkeypatch
     fake_command(monkeypatch, kind("a fault"))
     with pytest.raises(kind, match="a fault"):
         main(["doctor"])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_help_begins_with_an_example_that_can_be_called(name: str) -> None:
+    module = command_module(name)
+    assert module is not None
+    parse(module.parser(), shlex.split(EXAMPLES[name]))
+    assert module.parser().format_help().startswith(f"usage: longform {name} {EXAMPLES[name]}\n")

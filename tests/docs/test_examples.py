@@ -19,6 +19,7 @@ PROMISES = {
         r"accuracy on whole documents: (0\.9\d|1\.00)\naccuracy on their first 128 words: 0\.[2-5]\d"
     ),
     "convert_and_embed.py": r"4096 tokens, .*\n[\s\S]* 2417 tokens: [\s\S]*a text inside the window: 1\.0000",
+    "passages_in_langchain.py": r"retriever: council.txt .*the museum\.\nvector store: river.txt .*until May\.",
     "pretrain_tiny.py": r"parameters, saved in model\n.* river runs to the \[MASK\] -> sea .*\n.* in winter -> snow",
 }
 LONGEST = 80  # lines

@@ -17,15 +17,30 @@ from longform.runs.summary import summary, table
 WITHOUT_TEXTS = ("demo", "doctor", "evaluate", "export", "serve")  # commands that read none; evaluate's tasks do
 
 
-def command_parser(command: str, description: str, *, example: str = "") -> Any:
-    """A jsonargparse.ArgumentParser for ``longform COMMAND``; options given after ``--config`` override the file.
+EXAMPLES = {  # the first line of a command's help
+    "embed": "minilm-16k documents --output vectors.parquet",
+    "search": 'documents "what happens to the mill?"',
+    "serve": "minilm-16k --documents documents",
+    "convert": "sentence-transformers/all-MiniLM-L6-v2 minilm-4096 --max-length 4096",
+    "finetune": "minilm-16k labelled.jsonl --output classifier",
+    "predict": "classifier documents --output labels.jsonl",
+    "align": "minilm-16k pairs.jsonl --output aligned",
+    "distill": "minilm-4096 sentence-transformers/all-MiniLM-L6-v2 texts.jsonl --output healed",
+    "pretrain": "texts.jsonl --output model --preset small",
+    "export": "minilm-16k --int8",
+    "doctor": "minilm-16k",
+}
 
-    ``example``: words after the command that the help shows first, instead of all options; "": all options.
+
+def command_parser(command: str, description: str) -> Any:
+    """A jsonargparse.ArgumentParser for ``longform COMMAND``, whose help begins with an example where there is one.
+
+    Options given after ``--config`` override the file.
     """
     jsonargparse = require("jsonargparse", extra="cli")
     parser = jsonargparse.ArgumentParser(
         prog=f"longform {command}",
-        usage=f"longform {command} {example}" if example else None,
+        usage=f"longform {command} {EXAMPLES[command]}" if command in EXAMPLES else None,
         description=description,
         exit_on_error=False,
         allow_abbrev=False,

@@ -93,15 +93,15 @@ KEPT_SHAPES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "6
 
 GROUP = "longform.commands"
 COMMANDS = {  # what each does
-    "convert": "turn a pretrained encoder into a Longform, a model for long documents",
-    "distill": "train a converted model to imitate its original, on unlabelled text",
-    "align": "train an encoder to find long documents by queries",
-    "finetune": "train a classifier or regressor on labelled text",
-    "pretrain": "train a new masked-language model from scratch",
-    "predict": "label documents with a fine-tuned model",
     "embed": "turn documents into vectors",
     "search": "find the passages of a folder's documents that answer a question",
     "serve": "answer HTTP requests: vectors, labels and chunks",
+    "convert": "turn a pretrained encoder into a Longform, a model for long documents",
+    "finetune": "train a classifier or regressor on labelled text",
+    "predict": "label documents with a fine-tuned model",
+    "align": "train an encoder to find long documents by queries",
+    "distill": "train a converted model to imitate its original, on unlabelled text",
+    "pretrain": "train a new masked-language model from scratch",
     "export": "write a Longform as a graph for ONNX Runtime and OpenVINO",
     "doctor": "what this machine has, which kernels serve on it, which extras are missing",
 }
@@ -196,10 +196,12 @@ def _fail(message: str) -> int:
 def _usage() -> str:
     summaries = all_commands()
     width = max(map(len, summaries))
-    commands = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())
+    lines = {name: f"  {name:<{width}}  {summary}" for name, summary in summaries.items()}
+    own = "\n".join(lines[name] for name in COMMANDS)
+    others = "\n".join(line for name, line in lines.items() if name not in COMMANDS)
     return (
         "usage: longform COMMAND [options]\n\nLinear-time Transformer encoders for long documents.\n\n"
-        f"commands:\n{commands}\n\n"
+        f"commands:\n{own}\n\nmeasurements and demonstrations:\n{others}\n\n"
         "longform COMMAND --help   the command's options, with units\nlongform --version"
     )
 

@@ -18,7 +18,6 @@ def parser() -> Any:
     made = command_parser(
         "search",
         "The passages that answer a question. The first call reads the folder, later ones what is new or changed.",
-        example='documents "what happens to the mill?"',
     )
     places = "folder, or one file: .txt, .md, .html, .docx, .pdf, .jsonl, .json, .csv, .tsv, .parquet"
     made.add_argument("folder", help=places)
