@@ -419,12 +419,12 @@ class BareLinformer(TextReader):
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
         return self.embeddings.word_embeddings.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of its weights."""
+        """The dtype of its weights."""
         return self.embeddings.word_embeddings.weight.dtype
 
     @property
