@@ -21,7 +21,7 @@ MAIN_TESTS = $(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder))
 .PHONY: help install demo test test-nightly test-versions gpu-check campaign check lint docs bench tables clean
 
 help:
-	@echo "make demo          find passages of long speeches, beside what people do today; results in runs/demo"
+	@echo "make demo          a layer that learns, and questions to long speeches; results in runs/demo"
 	@echo "make test          every test; TESTS=main without those that take a process of their own"
 	@echo "make test-nightly  what is too slow for make test: processes that import everything anew, more graphs, cases"
 	@echo "make test-versions the main tests with the lower bounds of pyproject.toml, in an environment of its own;"

@@ -23,13 +23,14 @@ SHOWING = (
     "report.html", "README.md", "table.md", "comparison.png", "lengths.png", "layer.png", "time-*.png", "memory-*.png",
     "children.log",
 )  # fmt: skip
+INDEX = ".longform"  # holds the times of files; tests/search kills what writes it
 STREAMED = "out."  # output of embed and predict, which is one file
 
 
 def contents(place: Path, *, measurements: bool = False) -> dict[str, Any]:
     """Every file below ``place`` by name. ``measurements``: the metrics of records are times and nothing else."""
     measured = (*MEASURED, "metrics") if measurements else MEASURED
-    files = sorted(path for path in place.rglob("*") if not path.is_dir())
+    files = sorted(path for path in place.rglob("*") if not path.is_dir() and INDEX not in path.parts)
     return {path.relative_to(place).as_posix(): content(path, place, measured) for path in files}
 
 

@@ -15,6 +15,7 @@ LATE = ("accelerate", "datasets", "matplotlib.pyplot", "pandas", "pyarrow.parque
 OURS = (
     "longform_lab.evaluation.comparison", "longform.inference.run", "longform.training.distillation.run",
     "longform.training.finetuning.run", "longform.training.pretraining.run", "longform_lab.compare.run",
+    "longform.models.task_heads", "longform.search.index",
     "longform_lab.demo.run", "longform_lab.paper.figure1", "longform_lab.paper.figure3", "longform_lab.speed.grid",
 )  # fmt: skip
 for name in (*LATE, *OURS):

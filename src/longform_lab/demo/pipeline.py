@@ -11,8 +11,8 @@ from longform.runs.files import read_json, write_json
 from longform.runs.folder import open_run_folder
 
 IDENTITY, RESULTS = "demo.json", "results.json"
-WORK = "work"  # folder of pictures
-HEADINGS = 3  # parts of the demo
+WORK, DOCUMENTS = "work", "documents"  # folders of pictures, and of what is searched
+HEADINGS = 2  # parts of the demo
 OTHERWISE = "another --output, or --restart to begin anew"
 
 

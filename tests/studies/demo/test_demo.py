@@ -1,4 +1,4 @@
-"""The demo that finds: what is taken out and asked for, what it writes, that it goes on."""
+"""The demo: what it writes, that it goes on, that it clears nothing of others."""
 
 import json
 import random
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_models import make_sentence_transformer, save_bert, save_longform
+from tiny_models import make_sentence_transformer, save_longform
 
 import longform
 from longform.data.text import Document
 from longform.errors import CheckpointError, ConfigurationError
-from longform_lab.demo import finding, learning
+from longform_lab.demo import learning, searching
 from longform_lab.demo.pipeline import Pipeline
 from longform_lab.demo.run import run_demo
 
@@ -33,57 +33,34 @@ def models(tiny_tokenizer: Any, tmp_path: Path, speeches: list[Document], monkey
         save_longform(tmp_path / "long", tiny_tokenizer, max_position_embeddings=640, attention_window=80),
         pooling=pooling, normalise=True,
     )  # fmt: skip
-    short = make_sentence_transformer(save_bert(tmp_path / "short", tiny_tokenizer), pooling=pooling, normalise=True)
-    monkeypatch.setattr(finding, "local_source", {finding.LONGFORM: str(long), finding.ORIGINAL: str(short)}.get)
-    monkeypatch.setattr(finding, "speeches", lambda: speeches)
-
-
-def test_passages_are_taken_out_and_from_behind_the_beginning(speeches: list[Document]) -> None:
-    scale = finding.FindingScale(speeches=4, queries=2, beginning=120, chunk_tokens=24)
-    asked = finding.passages(speeches, scale, seed=0)
-    assert [document.id for document in asked.documents] == ["speech-0", "speech-2", "speech-4", "speech-6"]
-    assert len(asked.queries) == 8
-    whole, parted = ({each.id: each.text for each in some} for some in (speeches, asked.documents))
-    for query, speech in zip(asked.queries, asked.relevant, strict=True):
-        assert query in whole[speech][100:]
-        assert query not in parted[speech]
-    for name, text in parted.items():
-        assert text[:120] == whole[name][:120]
-        lost = sum(len(query) for query, speech in zip(asked.queries, asked.relevant, strict=True) if speech == name)
-        assert abs(len(whole[name]) - lost - len(text)) <= 4  # spaces
-    assert finding.passages(speeches, scale, seed=0) == asked
-    assert finding.passages(speeches, scale, seed=1).queries != asked.queries
+    monkeypatch.setattr(searching, "ENCODER", str(long))
+    monkeypatch.setattr(searching, "speeches", lambda: speeches)
 
 
 @pytest.mark.usefixtures("models")
-def test_it_writes_a_report_and_a_model_and_is_then_only_summed_up(
+def test_it_writes_a_report_and_an_index_and_is_then_only_summed_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, said = tmp_path / "demo", []
     results = run_demo(folder, scale="tiny", say=said.append)
-    rows = results["speeches"]["rows"]
-    assert [(row["name"], row["reads"]) for row in rows[:4]] == [
-        ("longform", "first 64 tokens (it takes 640)"), ("original, cut", "first 32 tokens"),
-        ("original, chunks averaged", "chunks of 24 tokens (it takes 32)"), ("BM25", "all words"),
-    ]  # fmt: skip
-    assert all(len(row["per_query"]) == 6 for row in rows + results["passages"]["rows"])
-    gain = sum(rows[0]["per_query"]) / 6 - sum(rows[1]["per_query"]) / 6
+    found = results["answers"]
+    assert sorted(path.name for path in (folder / "documents").glob("*.txt")) == ["speech-2.txt", "speech-6.txt"]
+    assert [row["question"] for row in found["rows"]] == list(searching.QUESTIONS)
+    for row in found["rows"]:
+        assert row["passage"] in (folder / "documents" / row["document"]).read_text()
     summary = said[-1].splitlines()
-    assert f"better than original, cut (first 32 tokens) by {gain:+.1f} (" in summary[1]
     right = [sum(results[name]["per_text"]) / 4 for name in ("longform, default", "the paper's learned E")]
     assert f"right in {right[0]:.1f} % by the default layer, in {right[1]:.1f} % by" in summary[0]
     assert f"better by {right[0] - right[1]:+.1f} (" in summary[0]
-    assert f"longform serve {folder}/model --open" in summary[-1]
+    assert f"longform search {folder}/documents" in summary[-1]
     page = (folder / "report.html").read_text()
-    assert f"by {gain:+.1f} (" in page
-    assert page.count("data:image/png;base64,") == 3
+    assert page.count("data:image/png;base64,") == 1
     assert re.search(r'(src|href|url)\s*[=(](?!"data:image/png;base64,)', page) is None
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    assert [row["record"] for row in records] == ["run"] + ["learned"] * 4 + ["layer"] * 2 + ["speeches"] * 7 + [
-        "passages"
-    ] * 3
-    assert longform.Encoder.from_pretrained(folder / "model").encode(["good"]).shape == (1, 24)
-    monkeypatch.setattr(finding, "compared", None)
+    assert [row["record"] for row in records] == ["run"] + ["learned"] * 4 + ["layer"] * 2 + ["answers"] * 3
+    index = longform.Index(folder / "documents" / ".longform", searching.ENCODER, chunk_tokens=24)
+    assert len(index) == found["passages"] > 2
+    monkeypatch.setattr(searching, "answered", None)
     assert run_demo(folder, scale="tiny", say=said.append) == results
     with pytest.raises(ConfigurationError, match=r"seed: 0 there, 1 now.*--restart"):
         run_demo(folder, scale="tiny", seed=1)
@@ -91,19 +68,18 @@ def test_it_writes_a_report_and_a_model_and_is_then_only_summed_up(
 
 @pytest.mark.usefixtures("models")
 def test_interrupted_it_does_not_repeat_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compared, done = finding.compared, []
+    answered, learned, done = searching.answered, learning.learned, []
 
-    def stopping(*models: Any, score: str, chunk_tokens: int) -> Any:
-        done.append(score)
-        if done == ["document", "best-chunk"]:
-            raise KeyboardInterrupt
-        return compared(*models, score=score, chunk_tokens=chunk_tokens)
+    def stopping(*given: Any) -> Any:
+        done.append("answered")
+        return _raise() if len(done) == 5 else answered(*given)
 
-    monkeypatch.setattr(finding, "compared", stopping)
+    monkeypatch.setattr(learning, "learned", lambda *given: done.append("learned") or learned(*given))
+    monkeypatch.setattr(searching, "answered", stopping)
     with pytest.raises(KeyboardInterrupt):
         run_demo(tmp_path / "demo", scale="tiny", say=lambda _: None)
     run_demo(tmp_path / "demo", scale="tiny", say=lambda _: None)
-    assert done == ["document", "best-chunk", "best-chunk"]
+    assert done == ["learned"] * 4 + ["answered"] * 2
 
 
 def _raise(*_: Any, **__: Any) -> Any:
@@ -124,14 +100,14 @@ def test_a_restart_clears_only_a_demo(tmp_path: Path, monkeypatch: pytest.Monkey
     (folder / "mine.txt").rename(tmp_path / "mine.txt")
     with pytest.raises(KeyboardInterrupt):
         run_demo(folder, scale="tiny", restart=True)
-    assert json.loads((folder / "demo.json").read_text()) == {"task": "learn and find", "seed": 0, "scale": "tiny"}
+    assert json.loads((folder / "demo.json").read_text()) == {"task": "learn and search", "seed": 0, "scale": "tiny"}
     assert not (folder / "results.json").exists()
     assert (tmp_path / "mine.txt").read_text() == "kept"
 
 
 @pytest.mark.parametrize("damaged", ["demo.json", "results.json"])
 def test_a_damaged_state_says_what_to_do(tmp_path: Path, damaged: str) -> None:
-    (tmp_path / "demo.json").write_text('{"task": "learn and find", "seed": 0, "scale": "tiny"}')
+    (tmp_path / "demo.json").write_text('{"task": "learn and search", "seed": 0, "scale": "tiny"}')
     (tmp_path / "results.json").write_text("{}")
     (tmp_path / damaged).write_text('{"seed": ')
     with pytest.raises(CheckpointError, match="--restart"):
