@@ -109,6 +109,8 @@ def contenders(task: Task, encoder: Encoder, name: str, *, alone: bool) -> dict[
     if task.spans is not None:
         titled = encode_chunks(encoder, task.documents, alone=alone, title_field="title", **how)
         found[f"{name}{TITLED}"] = [each.vectors for each in titled]
+        titles = encoder.collect([document.fields["title"] for document in task.documents]).values
+        found[f"{name} + vector of the title"] = [own + title for own, title in zip(plain, titles, strict=True)]
     starts = None if task.spans is not None else np.cumsum([0, *map(len, plain)])[:-1]
     return {label: cosine_ranker(wanted, np.concatenate(vectors), starts) for label, vectors in found.items()}
 
@@ -126,7 +128,7 @@ def measured(task: Task, encoders: Mapping[str, tuple[Encoder, bool]]) -> Iterat
     for name, (encoder, alone) in encoders.items():
         own = contenders(task, encoder, name, alone=alone)
         every |= own
-        untitled = {label: ranker for label, ranker in own.items() if not label.endswith(TITLED)}
+        untitled = {label: ranker for label, ranker in own.items() if "title" not in label}
         every |= {f"{label} + BM25": fused_ranker(ranker, words["BM25"]) for label, ranker in untitled.items()}
     for name, ranker in every.items():
         yield name, ranking_scores(ranker, task.right, documents=count, depth=10)
