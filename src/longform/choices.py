@@ -76,5 +76,6 @@ AUTO_MODELS = {
 
 def did_you_mean(name: object, known: Collection[str]) -> str:
     """The end of a message about an unknown name: what is near it, or nothing."""
-    near = get_close_matches(str(name), known, n=1)
+    begun = [each for each in known if len(str(name)) > 2 and each.startswith(str(name))]
+    near = get_close_matches(str(name), known, n=1) or begun
     return f'; did you mean "{near[0]}"?' if near else ""

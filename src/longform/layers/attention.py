@@ -39,7 +39,7 @@ def _sees_all(options: Projection, sizes: Lengths, window: int | None) -> bool:
     """Whether every query sees every token of the longest text: in blocks of the window, or as a slot of its own."""
     if window is not None:
         return 2 * window >= sizes.tokens
-    keeps = PROJECTION_KINDS[options.kind].keeps_tokens and not options.sink_tokens
+    keeps = PROJECTION_KINDS[options.kind].keeps_tokens and not (options.sink_tokens or options.places)
     return keeps and min(sizes.slots) >= sizes.tokens
 
 
@@ -63,7 +63,9 @@ class LinformerAttention(SelfAttention):
 
     Run j holds the positions j c to (j + 1) c - 1; c is ``tokens_per_slot``, or the smallest divisor of ceil(N / k)
     that fits the text into k slots, so that a text of at most k tokens is attended to exactly. "max" takes the largest
-    of each feature, "convolution" learned taps. E and F use their first n columns; padding never counts.
+    of each feature, "convolution" learned taps. "by_place" is "linear" with E and F that begin as N(0, 1/k) and learn
+    at the network's rate, "content_and_place" adds such E and F, times a number of each head that begins at zero, to
+    weighted means. E and F use their first n columns; padding never counts.
 
     With an ``attention_window`` of w tokens, a multiple of c, a query of block i sees the tokens of blocks i-1, i and
     i+1 themselves, and of slots only those of other blocks, in one softmax, in which the logit of a slot gets + log c_j
@@ -78,8 +80,9 @@ class LinformerAttention(SelfAttention):
     * ``projected_length``: k, the most slots (a shorter text has fewer); a list of h (one for each head, with
       Projection(kind, sharing="none")); or "auto", a slot for 4 tokens, at least 64 slots and at most 256.
     * ``tokens_per_slot`` in place of k: a slot for so many tokens, whatever the length; 4 where neither is given.
-    * ``projection``: how keys and values are shortened, a name ("weighted_mean", "mean", "max", "convolution",
-      "linear", "random") or a Projection with its options (of kind "linear" unless it says another).
+    * ``projection``: how keys and values are shortened, a name ("weighted_mean", "by_place", "content_and_place",
+      "mean", "max", "convolution", "linear", "random") or a Projection with its options (of kind "linear" unless it
+      says another).
     * ``attention_window``: None, or tokens that are seen exactly on each side, in blocks of that size.
     * ``selected_slots``: far slots that each block sees token by token.
     * ``short_convolution``: taps, an odd number, of a convolution over neighbouring tokens that is added to the input;
@@ -153,6 +156,7 @@ class LinformerAttention(SelfAttention):
             selected_slots=selected_slots,
             short_convolution=taps,
             causal=causal,
+            tile=tile,
         )
         check_causal(options.kind, window, sizes, causal=causal)
         super().__init__(

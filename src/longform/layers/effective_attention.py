@@ -22,6 +22,7 @@ from longform.layers.self_attention import NOTHING_SHARED, Shared
 from longform.layers.sequence_projection import (
     DenseProjection,
     MeanProjection,
+    PlacedMeanProjection,
     SequenceProjection,
     WeightedMeanProjection,
 )
@@ -98,6 +99,10 @@ def _value_rows(
         return dense_value_rows(
             select_rows(projection.matrices()[-1], mask, length=weights.shape[2], rescale=projection.rescale), mask
         )
+    if isinstance(projection, PlacedMeanProjection):
+        runs = _rows_of_means(projection.content, mask, weights, hidden, sinks)
+        places = _value_rows(projection.places, mask, weights, hidden, sinks)
+        return runs + projection.place_share[1] * places[:, :, : runs.shape[2]]
     if isinstance(projection, MeanProjection | WeightedMeanProjection):
         return _rows_of_means(projection, mask, weights, hidden, sinks)
     raise InputError(

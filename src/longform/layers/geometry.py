@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from longform.choices import POOLED, PROJECTION_INITS, PROJECTION_KINDS, PROJECTIONS, SHARINGS
+from longform.choices import POOLED, PROJECTION_INITS, PROJECTION_KINDS, PROJECTIONS, SHARINGS, did_you_mean
 from longform.errors import ConfigurationError
 from longform.functional.positions.distances import saturated_distance
 from longform.functional.slots import base_slot_size
@@ -25,7 +25,10 @@ class Projection:
     is trained. ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows
     of E that start as one token each). ``memory_budget``: how many tokens all slots together stand for at most beside a
     window, or None. ``rescale`` False and ``bias`` (a number a slot, from zero): a linear E as other packages have it,
-    which shorter texts meet as it is.
+    which shorter texts meet as it is. ``places``: to each weighted mean a learned mixture of all places is added.
+
+    Two names stand for a kind with options: "by_place", ``Projection("linear", init="normal")``, and
+    "content_and_place", ``Projection("weighted_mean", places=True)``.
     """
 
     kind: str = "linear"
@@ -36,12 +39,24 @@ class Projection:
     memory_budget: float | None = None
     rescale: bool = True
     bias: bool = False
+    places: bool = False
 
     @classmethod
     def of(cls, given: "str | Projection", *, sinks: int = 0) -> "Projection":
-        """The projection that is ``given``, by its name or with options; ``sinks``: leading tokens seen exactly."""
-        made = cls(given) if isinstance(given, str) else given
-        return replace(made, sink_tokens=sinks) if sinks else made
+        """The projection that is ``given``, by its name or with options; ``sinks``: leading tokens seen exactly.
+
+        Raises ConfigurationError for a name that there is not.
+        """
+        if not isinstance(given, Projection):
+            check_choice("projection", given, (*PROJECTIONS, *NAMED))
+            given = cls(**NAMED.get(given, {"kind": given}))
+        return replace(given, sink_tokens=sinks) if sinks else given
+
+
+NAMED: dict[str, dict[str, Any]] = {
+    "by_place": {"kind": "linear", "init": "normal"},
+    "content_and_place": {"kind": "weighted_mean", "places": True},
+}
 
 
 TAPS = 5  # of the short convolution where nothing is said
@@ -124,7 +139,8 @@ def check_causal(kind: str, window: int | None, lengths: Lengths, *, causal: boo
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise ConfigurationError unless ``value`` is one of ``allowed``."""
     if value not in allowed:
-        raise ConfigurationError(f"{name}={value!r} is not known; choose one of {', '.join(map(repr, allowed))}")
+        near = did_you_mean(value, allowed)
+        raise ConfigurationError(f"{name}={value!r} is not known; choose one of {', '.join(map(repr, allowed))}{near}")
 
 
 def check_attention(
@@ -139,6 +155,7 @@ def check_attention(
     selected_slots: int = 0,
     short_convolution: int = 0,
     causal: bool = False,
+    tile: tuple[int, ...] | None = None,
     model_slots: tuple[int, ...] = (),
 ) -> None:
     """Check the options of one attention layer; ``head_slots`` is k of each head, ``model_slots`` of those of all.
@@ -168,8 +185,29 @@ def check_attention(
             f"short_convolution={short_convolution} must be an odd number of tokens from 3 on, as many on either side "
             f"of each; use {' or '.join(map(str, dict.fromkeys(near)))}, or 0 for none"
         )
+    if options.places:
+        _check_places(options, max_length, attention_window, tile, causal=causal)
     _check_window(attention_window, options.memory_budget, projection, model_slots or head_slots, max_length)
     _check_selection(selected_slots, attention_window, projection, causal=causal)
+
+
+def _check_places(options: Projection, max_length: int, window: Any, tile: Any, *, causal: bool) -> None:
+    """Raise ConfigurationError where a mixture of all places cannot be added to weighted means."""
+    given = {
+        "a projection of kind": options.kind if options.kind != "weighted_mean" else "",
+        "num_prefix_tokens": options.sink_tokens,
+        "attention_window": window,
+        "tile": tile,
+        "causal": causal,
+        "max_length": "None" if max_length >= ENDLESS else "",
+    }
+    wrong = ", ".join(f"{name}={value}" for name, value in given.items() if value)
+    if wrong:
+        raise ConfigurationError(
+            "'content_and_place' (places=True) adds a learned mixture of all places to weighted means of runs, so it "
+            f"needs max_length and takes no window, tile, prefix tokens or causal=True, not {wrong}; take the default "
+            "projection"
+        )
 
 
 MODEL_WORDS = {

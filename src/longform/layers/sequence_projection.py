@@ -5,6 +5,7 @@ g = 1 (heads share) or h.
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -411,6 +412,48 @@ class WeightedMeanProjection(RunProjection):
         return pool_heads(key, value, weights, slots, limit=self.slots)
 
 
+class PlacedMeanProjection(SequenceProjection):
+    """Weighted means of runs of C tokens, and beside each a random mixture of all places that is learned:
+    K'_j = sum of p_t K_t over run j + a_h (E K)_j.
+
+    E (ceil(N / C), N) begins as N(0, 1/k) and learns at the network's rate, a_h of each head (one for keys, one for
+    values) begins at zero: first there is content only.
+    """
+
+    multiplies_by_head = True
+
+    def __init__(self, options: Projection, shape: ProjectionShape) -> None:
+        super().__init__(options, shape)
+        plain = replace(options, places=False)
+        self.content = WeightedMeanProjection(plain, shape._replace(fixed_runs=True))
+        slots = -(-shape.max_length // self.content.sizes[0])
+        self.places = DenseProjection(replace(plain, kind="linear", init="normal"), shape._replace(slots=slots))
+        self.place_share = nn.Parameter(torch.zeros(2, shape.heads, 1, 1), requires_grad=not options.frozen)
+
+    def reset_parameters(self) -> None:
+        """Back to content only."""
+        self.content.reset_parameters()
+        self.places.reset_parameters()
+        nn.init.zeros_(self.place_share)
+
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
+        """Both sums of hidden states, then W."""
+        given = (hidden, mask, key, value, heads)
+        return self._sum(self.content.from_hidden(*given), self.places.from_hidden(*given))
+
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Memory:
+        """Both sums of keys and values."""
+        given = (key, value, mask, hidden)
+        return self._sum(self.content.from_heads(*given), self.places.from_heads(*given))
+
+    def _sum(self, runs: Memory, places: Memory) -> Memory:
+        shares = self.place_share.to(runs.key.dtype)
+        # A shorter text has fewer runs than E has rows. A slice would tie a compiled graph to some lengths.
+        first = torch.arange(runs.key.shape[2], device=runs.key.device)
+        key = runs.key + shares[0] * places.key.index_select(2, first)
+        return runs._replace(key=key, value=runs.value + shares[1] * places.value.index_select(2, first))
+
+
 class MaxProjection(RunProjection):
     """Elementwise maximum of keys and of values over runs of tokens; nothing to learn."""
 
@@ -488,5 +531,5 @@ def make_projection(options: Projection | str, **shape: Any) -> SequenceProjecti
     """The module for ``options``, or for a kind of Projection, and sizes as in ProjectionShape."""
     chosen = Projection.of(options)
     check_choice("projection", chosen.kind, tuple(kind for each in CLASSES for kind in each.kinds))
-    made = next(each for each in CLASSES if chosen.kind in each.kinds)
+    made = PlacedMeanProjection if chosen.places else next(each for each in CLASSES if chosen.kind in each.kinds)
     return made(chosen, ProjectionShape(**shape))

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from longform import LinformerEncoder, Projection, parameter_groups
+from longform import LinformerEncoder, parameter_groups
 from longform.data.text import read_documents
 from longform.errors import DataError, require
 from longform_lab.pictures import finish, picture
@@ -128,7 +128,9 @@ KINDS: dict[str, Any] = {
     "nn.TransformerEncoder": None,
     "full attention, convolution": {"projected_length": "n"},
     "default": {},
-    "by place": {"projection": Projection("linear", init="normal")},
+    "by place": {"projection": "by_place"},
+    "by place, convolution": {"projection": "by_place", "short_convolution": 5},
+    "content and place": {"projection": "content_and_place"},
     "paper's E": {"projection": "linear"},
     "mean": {"projection": "mean"},
     "window": {"attention_window": 16},
@@ -244,9 +246,9 @@ def chosen(records: list[Record]) -> dict[tuple[str, str], dict[str, tuple[float
     }
 
 
-def run(names: list[str], kinds: list[str], path: Path, texts: str | None) -> Iterator[Record]:
+def run(names: list[str], kinds: list[str], seeds: list[int], path: Path, texts: str | None) -> Iterator[Record]:
     """Records that are not in the file at ``path``: three rates with seed 0, then the best ones with the others."""
-    for seed, name in product(SEEDS, names):
+    for seed, name in product(seeds, names):
         data = SETS[name](texts) if name == "newsgroups" else SETS[name]()
         for kind in kinds:
             there = [each for each in read_records([path] if path.exists() else []) if each.settings["data"] == name]
@@ -281,12 +283,13 @@ def main() -> None:
     made.add_argument("newsgroups", nargs="?", help="a file of messages with texts and labels")
     made.add_argument("--data", nargs="+", default=list(SETS), choices=list(SETS))
     made.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    made.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     made.add_argument("--draw", action="store_true")
     given = made.parse_args()
     path = RECORDS / f"{NAME}.jsonl"
     if given.draw:
         return draw(read_records([path]))
-    for record in run(given.data, given.kinds, path, given.newsgroups):
+    for record in run(given.data, given.kinds, given.seeds, path, given.newsgroups):
         print(record.settings["data"], record.settings["kind"], record.settings["rate"], record.metrics, flush=True)
         append_records(path, [record])
     return None
