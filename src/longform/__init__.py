@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from longform.auto_tables import enter_late
+from longform.choices import did_you_mean
 
 if TYPE_CHECKING:
     from longform import kernels
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from longform.inference.run import embed, predict
     from longform.inference.settings import InferenceResult, InferenceSettings
     from longform.layers.attention import LinformerAttention
+    from longform.layers.effective_attention import effective_attention
     from longform.layers.encoder import LinformerEncoder
     from longform.layers.geometry import Projection
     from longform.layers.multihead import LinformerEncoderLayer, LinformerMultiheadAttention
@@ -72,6 +74,7 @@ __all__ = [
     "capture",
     "convert",
     "distill",
+    "effective_attention",
     "embed",
     "finetune",
     "kernels",
@@ -111,6 +114,7 @@ _MODULES = {
     "capture": "models.graphs",
     "convert": "conversion.convert",
     "distill": "training.distillation.run",
+    "effective_attention": "layers.effective_attention",
     "embed": "inference.run",
     "finetune": "training.finetuning.run",
     "kernels": "kernels",
@@ -125,10 +129,19 @@ enter_late()
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module 'longform' has no attribute {name!r}")
+        raise AttributeError(f"module 'longform' has no attribute {name!r}{_near(name)}")
     module = import_module(f"longform.{_MODULES[name]}")
     value = globals()[name] = module if name == _MODULES[name] else getattr(module, name)
     return value
+
+
+def _near(name: str) -> str:
+    """The end of a message about an unknown ``name``: what other packages call so, or what is near it."""
+    if name.startswith("_"):
+        return ""
+    others = {"Linformer": "LinformerEncoder", "LinformerSelfAttention": "LinformerAttention"}
+    others["LinformerLM"] = "LinformerForMaskedLM"
+    return f"; did you mean {others[name]!r}?" if name in others else did_you_mean(name, __all__)
 
 
 def __dir__() -> list[str]:

@@ -184,6 +184,7 @@ def _options(found: Attention, *, layerwise: bool = False) -> dict[str, Any]:
         "projected_length": matrix.shape[1],
         "head_dim": head_dim,
         "num_key_value_heads": len(found.key[0]) // head_dim,
+        "share_kv": found.value[0] is found.key[0],
         "projection": Projection(
             "linear", "layerwise" if layerwise else sharing, "normal", rescale=False, bias=bias is not None
         ),

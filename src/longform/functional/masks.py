@@ -103,6 +103,29 @@ def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None)
     return key_padding_mask == 0
 
 
+def check_pair_mask(mask: Tensor | None, *, is_causal: bool | None, causal: bool, length: int) -> None:
+    """Raise InputError on a ``mask`` of pairs of tokens, torch's (n, n), that is not honoured: only the causal one is,
+    by a module that is ``causal``.
+    """
+    if mask is None and not is_causal:
+        return
+    if not causal:
+        raise InputError(
+            "a mask of pairs (mask, attn_mask, is_causal) hides single keys from single queries, and a slot stands for "
+            "several keys: make the module with causal=True and attention_window= for a causal mask, and use "
+            "src_key_padding_mask or key_padding_mask for padding; other masks need full attention"
+        )
+    if mask is None or not has_values():
+        return
+    later = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
+    hides = True if mask.dtype == torch.bool else float("-inf")
+    if not torch.equal(mask, mask.new_zeros(length, length).masked_fill(later, hides)):
+        raise InputError(
+            f"a mask of shape {tuple(mask.shape)} is not the causal one, (n, n) with True or -inf above the diagonal "
+            "and False or 0 elsewhere, which is all that a module with causal=True honours"
+        )
+
+
 def _is_compiled() -> bool:
     """Whether a graph is made that may look at values when it runs: one that is exported has no operation for that, nor
     has a transform of torch.func.

@@ -29,6 +29,7 @@ from longform.layers.geometry import (
 from longform.layers.grids import Grid, attend_grid
 from longform.layers.head_groups import attend_by_groups, equal_lengths, repeated_heads
 from longform.layers.linear import Weights, are_affine
+from longform.layers.names import named
 from longform.layers.packed_linear import add_to
 from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
 from longform.layers.sequence_projection import SequenceProjection, in_process_group, make_projection
@@ -89,6 +90,7 @@ class LinformerAttention(SelfAttention):
       0 for none; None for 5, and for none with "linear" and "random", as the paper has it.
     * ``dropout``: of attention weights. ``bias``: of the four projections of features.
     * ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None for h of them.
+    * ``share_kv``: values are the keys, of one layer.
     * ``context_size``: features of a ``context`` that is attended to; None for D.
     * ``causal``: a query sees the tokens before it and itself: its block and the block before exactly, earlier ones
       through slots of runs that are complete.
@@ -105,6 +107,7 @@ class LinformerAttention(SelfAttention):
     Raises ConfigurationError for options that do not go together.
     """
 
+    @named()
     def __init__(
         self,
         hidden_size: int,
@@ -121,6 +124,7 @@ class LinformerAttention(SelfAttention):
         bias: bool = True,
         head_dim: int | None = None,
         num_key_value_heads: int | None = None,
+        share_kv: bool = False,
         context_size: int | None = None,
         causal: bool = False,
         tile: tuple[int, ...] | None = None,
@@ -169,6 +173,8 @@ class LinformerAttention(SelfAttention):
             dropout=dropout,
             context_size=context_size,
         )
+        if share_kv:
+            self.value = self.key
         self.sinks = options.sink_tokens if options.kind in POOLED else 0
         self.window, self.memory_budget = window, options.memory_budget
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
@@ -358,11 +364,14 @@ class LinformerAttention(SelfAttention):
     def _repeated_sides(self) -> list[Weights]:
         """Weights of keys and values with the rows of each head as often as heads of queries share it."""
         times = self.num_heads // self.num_key_value_heads
-        return [repeated_heads(layer, self.num_key_value_heads, times) for layer in (self.key, self.value)]
+        key = repeated_heads(self.key, self.num_key_value_heads, times)
+        shares = self.value is self.key
+        return [key, key if shares else repeated_heads(self.value, self.num_key_value_heads, times)]
 
     def _needs_special_case(self, hidden_states: Tensor, context: Tensor | None, shared: Shared) -> bool:
         """Whether the plain steps do not serve: another source, a cache, a grid, heads of several k, no tokens."""
-        return self.is_special or context is not None or shared.cache is not None or is_empty(hidden_states)
+        elsewhere = context is not None or shared.context is not None or shared.cache is not None
+        return self.is_special or elsewhere or is_empty(hidden_states)
 
     def _special_case(
         self, hidden_states: Tensor, context: Tensor | None, context_mask: Tensor | None, grid: tuple[int, ...] | None,
@@ -371,8 +380,11 @@ class LinformerAttention(SelfAttention):
         """The function that attends in place of the plain steps: (layer, hidden states, mask) -> (B, n, h d), and
         weights or None.
         """
+        if context is None:
+            context, context_mask = shared.context, shared.context_mask
         if context is not None:
-            return partial(attend_context, context=context, context_mask=context_mask)
+            given: Any = {"context": context, "context_mask": context_mask, "projection": shared.projection}
+            return partial(attend_context, **given)
         if is_empty(hidden_states):
             return LinformerAttention.attend_nothing
         if self.grid is not None:

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from longform.functional.linear import trained_feed_forward
 from longform.layers.attention import LinformerAttention
 from longform.layers.linear import TrainedLinear, are_affine, is_hooked, set_training
-from longform.layers.norm import normalised
+from longform.layers.norm import InferenceNorm, normalised
 from longform.layers.packed_linear import FUSED, PackedLinear
 from longform.layers.self_attention import Shared
 from longform.layers.streaming import assembled, attention_in_parts, in_chunks
+
+NORMS = (nn.LayerNorm, nn.RMSNorm, InferenceNorm)
 
 
 class FeedForward(nn.Module):
@@ -139,6 +141,9 @@ class Block(nn.Module):
 
         ``in_place``: nobody needs ``hidden`` afterwards; the output of a long text is then in its memory.
         """
+        plain = type(self.attention_norm) in NORMS and type(self.feed_forward_norm) in NORMS
+        if not plain or type(self.feed_forward) is not FeedForward:  # what replaced them may look at whole texts
+            return self(hidden, mask, shared)[0]
         source = self.attention_norm(hidden) if self.pre_norm else hidden
         parts = attention_in_parts(self.attention, source, mask, shared, hidden)
         if parts is not None:

@@ -11,6 +11,7 @@ from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
 from longform.functional.masks import is_empty
 from longform.layers.self_attention import Shared
+from longform.layers.sequence_projection import SequenceProjection
 
 Attention = Any  # a LinformerAttention, whose module calls this one
 
@@ -23,12 +24,14 @@ def attend_context(
     context: Tensor,
     context_mask: Tensor | None,
     value: Tensor | None = None,
+    projection: SequenceProjection | None = None,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """LinformerAttention's steps for queries of hidden_states (B, n, D) and keys of ``context`` (B, m, .), under its
     mask (B, m), 1 text: (B, n, h d), and weights (B, h, n, k) or None.
 
-    A mask of the input changes nothing. ``value`` (B, m, .): what values are made of, None for the context.
+    A mask of the input changes nothing. ``value`` (B, m, .): what values are made of, None for the context;
+    ``projection``: that of all layers, for sharing "layerwise".
     Raises InputError on other shapes, ConfigurationError where there is a window, which is of one text.
     """
     if attention.window is not None or attention.grid is not None:
@@ -46,7 +49,7 @@ def attend_context(
     source, mask = attention.prepare(context, context_mask, name="context")
     source = attention.convolve(source, mask)
     query = attention.queries(hidden_states.to(source.dtype))
-    memory = attention.shorten(source, mask, Shared(value=value))
+    memory = attention.shorten(source, mask, Shared(projection, value=value))
     out, weights = slot_attention(
         query,
         memory.key,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.masks import blank_padding, checked_mask, mask_of_text, refuse_nested
+from longform.functional.masks import blank_padding, check_pair_mask, checked_mask, mask_of_text, refuse_nested
 from longform.functional.one_pass import one_pass
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
@@ -21,6 +21,7 @@ from longform.layers.block import Block, FeedForward
 from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import PositionEmbedding
 from longform.layers.geometry import Projection, check_choice
+from longform.layers.names import named
 from longform.layers.norm import make_norm
 from longform.layers.positions import RelativeAttentionBias, RotaryPositions
 from longform.layers.self_attention import Shared
@@ -86,7 +87,7 @@ class Stack(nn.Module):
         """
         given, states, attentions = self._shared(hidden, positions, shared), [], []
         call = self._way_to_call()
-        in_parts = not output_attentions and shared.get("query_mask") is None and can_run_in_parts(self, hidden)
+        in_parts = not (output_attentions or _are_whole(shared)) and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
                 if output_hidden_states:  # otherwise one layer's states at a time are alive
@@ -124,6 +125,11 @@ class Stack(nn.Module):
         }
 
 
+def _are_whole(shared: dict[str, Any]) -> bool:
+    """Whether what all layers are given is of whole texts."""
+    return "context" in shared or shared.get("query_mask") is not None
+
+
 def _recomputed(layer: nn.Module, *given: Any) -> Any:
     """``layer`` of what is given, its activations computed again in the backward pass."""
     return checkpoint(layer, *given, use_reentrant=False)
@@ -159,8 +165,23 @@ def _flat(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else mask.flatten(1)
 
 
-def _views(states: Iterable[Tensor] | None, shape: torch.Size) -> tuple[Tensor, ...] | None:
-    return None if states is None else tuple(x.view(shape) for x in states)
+def _each(given: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """``function`` of a tensor, or of each of several; None stays."""
+    if isinstance(given, tuple):
+        return tuple(_each(x, function) for x in given)
+    return None if given is None else function(given)
+
+
+def _with_batch(x: Any, batch: int | None) -> Any:
+    """x with the batch, its axis number ``batch``, in front; None: there is none, x is one text. None stays."""
+    if x is None or batch == 0:
+        return x
+    return x[None] if batch is None else x.transpose(0, batch)
+
+
+def _without_batch(x: Tensor, batch: int | None) -> Tensor:
+    """``_with_batch`` undone."""
+    return x[0] if batch is None else x.transpose(0, batch)
 
 
 def _shared_projection(layers: nn.ModuleList) -> SequenceProjection | None:
@@ -195,12 +216,14 @@ class LinformerEncoder(Stack):
       None for one with ``pre_norm``; ``norm``: "layer_norm" or "rms_norm", with ``norm_epsilon``.
     * ``dropout``: of both branches; ``attention_dropout``: of attention weights, None for ``dropout``.
     * ``positions``: None, "learned" (needs ``max_length``), "sine" or "rotary"; a grid counts along its rows.
+    * ``batch_first``: False for inputs and outputs (n, B, D), as torch's modules have them.
     * ``gradient_checkpointing``: layers are computed again for their gradients.
     * ``device``, ``dtype``: of the parameters.
 
     Raises ConfigurationError for options that do not go together.
     """
 
+    @named(LinformerAttention.__init__)
     def __init__(
         self,
         hidden_size: int,
@@ -224,6 +247,7 @@ class LinformerEncoder(Stack):
         dropout: float = 0.0,
         attention_dropout: float | None = None,
         positions: str | None = None,
+        batch_first: bool = True,
         gradient_checkpointing: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -249,6 +273,7 @@ class LinformerEncoder(Stack):
         last = make() if final_norm else None
         super().__init__(layers, rotary=rotary, final_norm=last, recompute=gradient_checkpointing)
         self.hidden_size, self.causal, self.sine = hidden_size, causal, positions == "sine"
+        self.batch_first = batch_first
         self.positions = PositionEmbedding(max_length or 0, hidden_size) if positions == "learned" else None
         if device is not None or dtype is not None:
             self.to(device=device, dtype=dtype)
@@ -271,45 +296,78 @@ class LinformerEncoder(Stack):
         attention_mask: Tensor | None = None,
         *,
         key_padding_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        mask: Tensor | None = None,
+        is_causal: bool | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
         grid: tuple[int, ...] | None = None,
         cache: CausalCache | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> Any:
-        """Encode hidden_states (B, n, D), or a grid, (B, H, W, D) or (B, prefix + H W, D) with ``grid`` (H, W).
+        """Encode hidden_states (B, n, D), or one text (n, D), or a grid, (B, H, W, D) or (B, prefix + H W, D) with
+        ``grid`` (H, W).
 
         ``attention_mask`` (B, n): 1 for tokens, 0 for padding and what is missing, anywhere: places stay what they are;
         or ``key_padding_mask``, True for padding; of a grid in its shape. ``cache``: what a causal encoder has read
         before, see ``new_cache``; n may be 1.
+        ``src_key_padding_mask``, ``mask``, ``is_causal``: as nn.TransformerEncoder has them; of masks of pairs (n, n)
+        only the causal one, where the encoder is causal.
+        ``context`` (B, m, context_size): what every layer attends to in place of the input, under ``context_mask``
+        (B, m), 1 for tokens.
         Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
-        other shapes.
+        other shapes and masks.
         """
         refuse_nested(hidden_states)
+        padding = src_key_padding_mask if key_padding_mask is None else key_padding_mask
+        text = mask_of_text(attention_mask, padding)
+        one_text = hidden_states.dim() == 2
+        batch = None if one_text else int(not self.batch_first)
+        hidden_states, context = _with_batch(hidden_states, batch), _with_batch(context, batch)
+        if one_text:
+            text, context_mask = _with_batch(text, None), _with_batch(context_mask, None)
+        check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
+        out = self._encode(
+            hidden_states,
+            text,
+            grid,
+            cache,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+            **({} if context is None else {"context": context, "context_mask": context_mask}),
+        )
+        if batch != 0:
+            out = EncoderOutput(
+                _each(out.last_hidden_state, partial(_without_batch, batch=batch)),
+                _each(out.hidden_states, partial(_without_batch, batch=batch)),
+                _each(out.attentions, partial(_without_batch, batch=None)) if one_text else out.attentions,
+            )
+        return out if output_hidden_states or output_attentions else out.last_hidden_state
+
+    def _encode(
+        self, hidden_states: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None, cache: CausalCache | None,
+        **options: Any,
+    ) -> EncoderOutput:  # fmt: skip
+        """``forward`` of a batch, under one ``mask`` of the input's shape without D; ``options``: of ``run``."""
         attention: Any = next((layer.attention for layer in self.layers), None)
         shape = hidden_states.shape
-        mask = mask_of_text(attention_mask, key_padding_mask)
         tiles = getattr(attention, "grid", None)
-        more = {} if tiles is None else {"grid": tiles.extents(shape, grid)}
-        if tiles is not None and len(shape) > 3:
-            hidden_states, mask = hidden_states.flatten(1, -2), _flat(mask)
+        if tiles is not None:
+            options["grid"] = tiles.extents(shape, grid)
+            if len(shape) > 3:
+                hidden_states, mask = hidden_states.flatten(1, -2), _flat(mask)
+        if "context" in options and (self.rotary or cache is not None):
+            raise ConfigurationError("a context has no places among the tokens: without positions='rotary' and a cache")
         if attention is not None:
             attention.check_shape(hidden_states, "hidden_states")
         mask, places = self._read(hidden_states, mask, cache, getattr(attention, "max_length", None))
-        hidden = blank_padding(hidden_states, mask)
-        out = self.run(
-            self._with_positions(hidden, places),
-            mask,
-            positions=places,
-            cache=cache,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
-            **more,
-        )
-
-        last = out.last_hidden_state if len(shape) == 3 else out.last_hidden_state.view(shape)  # FSDP2 dislikes views
-        if not output_hidden_states and not output_attentions:
-            return last
-        return EncoderOutput(last, _views(out.hidden_states, shape), out.attentions)
+        hidden = self._with_positions(blank_padding(hidden_states, mask), places)
+        out = self.run(hidden, mask, positions=places, cache=cache, **options)
+        if len(shape) == 3:  # FSDP2 dislikes views
+            return out
+        last, states, attentions = out
+        return EncoderOutput(last.view(shape), _each(states, lambda x: x.view(shape)), attentions)
 
     def new_cache(self) -> CausalCache:
         """An empty cache for ``forward``, of an encoder with causal=True."""

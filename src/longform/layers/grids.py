@@ -161,12 +161,10 @@ def attend_grid(
     and weights or None.
 
     ``mask``: of the input's shape without D; ``extents``: what the caller says of the tokens along each axis. Raises
-    ConfigurationError for positions along a text.
+    ConfigurationError for relative positions. Rotary ones count along the rows.
     """
-    if shared.rotation is not None or shared.distance_bias is not None:
-        raise ConfigurationError(
-            "a layer with tile= takes grids only, without rotary or relative positions, which count along a text"
-        )
+    if shared.distance_bias is not None:
+        raise ConfigurationError("a layer with tile= takes grids only, without relative positions, which are of a text")
     shape = hidden_states.shape
     sizes = shared.grid or grid.extents(shape, extents)
     mask = mask.flatten(1) if mask is not None and mask.shape == shape[:-1] else mask
@@ -176,7 +174,9 @@ def attend_grid(
         x = attention.convolution(x, mask, sizes)
     order = arrangement(grid, sizes, x.device)
     x, mask = order.arranged(x, mask)
-    query = attention.queries(x)
+    if shared.rotation is not None:
+        shared = shared._replace(rotation=shared.rotation.at(order.there))
+    query = attention.queries(x, shared.rotation)
     options: Any = {"dropout": attention.dropout_rate}
     if attention.window is None:
         memory = attention.shorten(x, mask, shared)
@@ -184,7 +184,7 @@ def attend_grid(
             query, memory.key, memory.value, slot_mask=memory.usable, output_attentions=output_attentions, **options
         )
     else:
-        key, value = attention.keys_and_values(x, mask)
+        key, value = attention.keys_and_values(x, mask, shared)
         options |= attention.near_and_far(mask, x) | {"neighbours": order.neighbours}
         form_memory = partial(attention.shorten_heads, key, value, mask, x, shared)
         out, weights = windowed_attention(

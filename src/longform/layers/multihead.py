@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.execution import has_values
-from longform.functional.masks import mask_of_text, refuse_nested
+from longform.functional.masks import check_pair_mask, mask_of_text, refuse_nested
 from longform.layers.attention import LinformerAttention
 from longform.layers.cross_attention import attend_context
 from longform.layers.geometry import Projection
 from longform.layers.linear import Weights
+from longform.layers.names import named
 from longform.layers.self_attention import NOTHING_SHARED, Shared
 
 OF_TORCH = ("in_proj_", "q_proj_", "k_proj_", "v_proj_", "out_proj.")  # parameters of nn.MultiheadAttention
@@ -53,9 +53,10 @@ class LinformerMultiheadAttention(LinformerAttention):
     ``projected_length``, ``tokens_per_slot`` (4 where none of these is said), ``projection``, ``short_convolution`` and
     all else (attention_window, causal, ...): see LinformerAttention.
 
-    Raises ConfigurationError for add_bias_kv and add_zero_attn, and for options that do not go together.
+    Raises ConfigurationError for add_bias_kv, add_zero_attn and share_kv, and for options that do not go together.
     """
 
+    @named(LinformerAttention.__init__)
     def __init__(
         self,
         embed_dim: int,
@@ -79,6 +80,8 @@ class LinformerMultiheadAttention(LinformerAttention):
     ) -> None:
         if add_bias_kv or add_zero_attn:
             raise ConfigurationError("add_bias_kv and add_zero_attn add keys that are no tokens: leave them at False")
+        if attention.get("share_kv"):
+            raise ConfigurationError("share_kv has no place among torch's weights: use LinformerAttention")
         super().__init__(
             embed_dim, num_heads, dropout=dropout, bias=bias, context_size=kdim, max_length=max_length,
             projected_length=projected_length, tokens_per_slot=tokens_per_slot, projection=projection,
@@ -175,7 +178,7 @@ class LinformerMultiheadAttention(LinformerAttention):
             query, key, value = query[None], key[None], value[None]
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         query, key, value = query.transpose(0, batch_axis), key.transpose(0, batch_axis), value.transpose(0, batch_axis)
-        self._check_mask(attn_mask, is_causal, query.shape[1])
+        check_pair_mask(attn_mask, is_causal=is_causal, causal=self.causal, length=query.shape[1])
         mask = mask_of_text(None, key_padding_mask)
         if not self.of_one_text:
             own = None if one_memory and self.kdim == self.vdim else value
@@ -197,25 +200,6 @@ class LinformerMultiheadAttention(LinformerAttention):
         weights = _averaged(weights) if average_attn_weights else weights
         return _of_one_text(out, weights) if one_text else (out, weights)
 
-    def _check_mask(self, mask: Tensor | None, is_causal: bool, length: int) -> None:
-        """Raise InputError on a mask of pairs of tokens that is not honoured."""
-        if mask is None and not is_causal:
-            return
-        if not self.causal:
-            raise InputError(
-                "attn_mask hides single keys from single queries, and a slot stands for several keys: make the module "
-                "with causal=True and attention_window= for a causal mask, and use key_padding_mask for padding"
-            )
-        if mask is None or not has_values():
-            return
-        later = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
-        hides = True if mask.dtype == torch.bool else float("-inf")
-        if not torch.equal(mask, mask.new_zeros(length, length).masked_fill(later, hides)):
-            raise InputError(
-                f"attn_mask of shape {tuple(mask.shape)} is not the causal one, (n, n) with True or -inf above the "
-                "diagonal and False or 0 elsewhere, which is all that a module with causal=True honours"
-            )
-
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
         """Torch's own; a state_dict of an nn.MultiheadAttention leaves what it knows nothing of as it is.
 
@@ -235,6 +219,7 @@ class LinformerEncoderLayer(nn.TransformerEncoderLayer):
     ``attention``: what LinformerMultiheadAttention takes besides (max_length, projected_length, causal, ...).
     """
 
+    @named(LinformerMultiheadAttention.__init__)
     def __init__(
         self,
         d_model: int,

@@ -26,7 +26,8 @@ class Shared(NamedTuple):
     from query to key, see RelativeAttentionBias. ``query_mask`` bool (B, n): tokens that attend: the text, and tokens
     that nobody attends to, in texts that every query sees as a whole. ``grid``: tokens along each axis of a grid.
     ``cache``: what a causal layer knows of earlier tokens, a LayerCache. ``query`` (B, n, D) and ``value`` (B, n, .):
-    what queries and values are made of, where that is not what keys are.
+    what queries and values are made of, where that is not what keys are. ``context`` (B, m, .) under ``context_mask``
+    (B, m), 1 text: attended to in place of the input.
     """
 
     projection: SequenceProjection | None = None
@@ -37,6 +38,8 @@ class Shared(NamedTuple):
     cache: Any = None
     query: Tensor | None = None
     value: Tensor | None = None
+    context: Tensor | None = None
+    context_mask: Tensor | None = None
 
 
 NOTHING_SHARED = Shared()
@@ -123,6 +126,8 @@ class SelfAttention(nn.Module, ABC):
         if given.dim() != 3 or given.shape[2] != width:
             what = "context_size" if name == "context" else "hidden_size"
             more = "; a grid (B, H, W, D) needs a layer with tile=" if given.dim() > 3 else ""
+            if given.dim() > 2 and given.shape[1] == width:
+                more += "; channels stand last here: x.movedim(1, -1)"
             raise InputError(
                 f"{name} has shape {tuple(given.shape)}, expected (batch, tokens, {what}) = (B, n, {width}){more}"
             )
@@ -146,6 +151,8 @@ class SelfAttention(nn.Module, ABC):
         """
         if shared.value is not None:
             keys, values = self.key(x), self.value(self.value_source(shared.value, mask))
+        elif self.value is self.key:  # share_kv
+            keys = values = self.key(x)
         elif x.is_cuda:
             keys, values = both(x, self.key, self.value)
         else:

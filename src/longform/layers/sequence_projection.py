@@ -212,11 +212,13 @@ class DenseProjection(SequenceProjection):
     def _shortened(self, hidden: Tensor, key: Side, value: Side, rows: list[Rows], heads: int) -> tuple[Tensor, Tensor]:
         """(E X) W_K and (F X) W_V, (B, h, k, d) each; by one product where E = F and the weights are joined."""
         short = dense_project(hidden, rows[0])
-        pair = joined(key, value) if len(rows) == 1 and hidden.is_cuda else None
+        pair = joined(key, value) if len(rows) == 1 and hidden.is_cuda and key is not value else None
         if pair is not None:
             keys, values = project_shortened(short, *pair, rows[0], heads=2 * heads).chunk(2, dim=1)
             return keys, values
         keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
+        if key is value and len(rows) == 1:
+            return keys, keys
         short = short if len(rows) == 1 else dense_project(hidden, rows[1])
         return keys, project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)
 

@@ -12,7 +12,8 @@ Axes: N samples, n tokens, C channels.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -43,6 +44,12 @@ class Samples(NamedTuple):
 
 
 Sets = tuple[Samples, Samples]  # to train on, to test
+
+
+@cache
+def load(name: str, texts: str | None) -> Sets:
+    """A data set; ``texts``: the file of newsgroups."""
+    return SETS[name](texts) if name == "newsgroups" else SETS[name]()
 
 
 def _package(name: str) -> Path:
@@ -126,7 +133,7 @@ SETS: dict[str, Callable[..., Sets]] = {  # newsgroups takes the path of its fil
 }
 KINDS: dict[str, Any] = {
     "nn.TransformerEncoder": None,
-    "full attention, convolution": {"projected_length": "n"},
+    "full attention, convolution": {},
     "default": {},
     "by place": {"projection": "by_place"},
     "by place, convolution": {"projection": "by_place", "short_convolution": 5},
@@ -167,17 +174,17 @@ class _Lucidrains(nn.Module):
 
 def stack_of(kind: str, length: int) -> nn.Module:
     """The encoder of a kind for so many tokens."""
-    options = KINDS[kind]
+    options: Any = KINDS[kind]
     if options is None:
         return _Torch()
     if options == "lucidrains":
         return _Lucidrains(length)
-    options = {"projected_length": -(-length // 4), **options}
+    slots: int | None = -(-length // 4)
     if "attention_window" in options:
-        del options["projected_length"]
-    if options.get("projected_length") == "n":
-        options["projected_length"] = length
-    return LinformerEncoder(WIDTH, LAYERS, HEADS, length, **options)
+        slots = None  # of 4 tokens, which divide the window
+    if kind.startswith("full"):
+        slots = length
+    return LinformerEncoder(WIDTH, LAYERS, HEADS, length, projected_length=slots, **options)
 
 
 class Classifier(nn.Module):
@@ -230,46 +237,52 @@ def measure(kind: str, data: Sets, *, rate: float, seed: int, name: str) -> Reco
     )  # fmt: skip
 
 
-def chosen(records: list[Record]) -> dict[tuple[str, str], dict[str, tuple[float, list[float]]]]:
-    """(data, kind) -> {"few" or "many": the rate that was best with seed 0, and accuracies of all seeds at it}."""
-    found: dict[tuple[str, str], dict[float, dict[int, Any]]] = {}
-    for record in records:
-        own = found.setdefault((record.settings["data"], record.settings["kind"]), {})
-        own.setdefault(record.settings["rate"], {})[record.settings["seed"]] = record.metrics
-    return {
-        key: {
-            when: (rate, [metrics[when] for _, metrics in sorted(rates[rate].items())])
-            for when in ("few", "many")
-            for rate in [max(rates, key=lambda rate: rates[rate].get(0, {when: 0.0})[when])]
-        }
-        for key, rates in found.items()
-    }
+def accuracies(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], list[float]]:
+    """(data, kind, "few" or "many") -> accuracies of all seeds at the rate that was best with seed 0, of records."""
+    found: dict[tuple[str, str, str], dict[float, dict[int, float]]] = {}
+    for row, when in product(rows, ("few", "many")):
+        settings = row["settings"]
+        own = found.setdefault((settings["data"], settings["kind"], when), {})
+        own.setdefault(settings["rate"], {})[settings["seed"]] = row["metrics"][when]
+    best = {key: max(rates.values(), key=lambda of_seeds: of_seeds[0]) for key, rates in found.items()}
+    return {key: [of_seeds[seed] for seed in sorted(of_seeds)] for key, of_seeds in best.items()}
+
+
+def best_of(means: Mapping[tuple[str, str, str], float]) -> dict[tuple[str, str], float]:
+    """(data, "few" or "many") -> the highest of ``means``, which are by data, kind and that."""
+    best: dict[tuple[str, str], float] = {}
+    for (name, _, when), value in means.items():
+        best[name, when] = max(value, best.get((name, when), 0.0))
+    return best
+
+
+def rates_to_run(rows: list[Mapping[str, Any]], kind: str, seed: int) -> Iterator[float]:
+    """Rates of a kind that a seed lacks: with seed 0 all, then those that were best with it after few or many steps."""
+    own = {(row["settings"]["rate"], row["settings"]["seed"]): row["metrics"] for row in rows
+           if row["settings"]["kind"] == kind}  # fmt: skip
+    rates = set(RATES)
+    if seed:
+        rates = {max(RATES, key=lambda rate: own[rate, 0][when]) for when in ("few", "many")}
+    return (rate for rate in sorted(rates) if (rate, seed) not in own)
 
 
 def run(names: list[str], kinds: list[str], seeds: list[int], path: Path, texts: str | None) -> Iterator[Record]:
-    """Records that are not in the file at ``path``: three rates with seed 0, then the best ones with the others."""
-    for seed, name in product(seeds, names):
-        data = SETS[name](texts) if name == "newsgroups" else SETS[name]()
-        for kind in kinds:
-            there = [each for each in read_records([path] if path.exists() else []) if each.settings["data"] == name]
-            own = {(each.settings["rate"], each.settings["seed"]) for each in there if each.settings["kind"] == kind}
-            rates = RATES if seed == 0 else {rate for rate, _ in chosen(there)[name, kind].values()}
-            for rate in sorted(set(rates)):
-                if (rate, seed) not in own:
-                    yield measure(kind, data, rate=rate, seed=seed, name=name)
+    """Records that are not in the file at ``path``."""
+    for seed, name, kind in product(seeds, names, kinds):
+        there = [vars(each) for each in read_records([path] if path.exists() else [])]
+        for rate in rates_to_run([row for row in there if row["settings"]["data"] == name], kind, seed):
+            yield measure(kind, load(name, texts), rate=rate, seed=seed, name=name)
 
 
 def draw(records: list[Record]) -> None:
     """Points behind the best kind of each data set, as a picture."""
-    found = chosen(records)
-    kinds = [kind for kind in KINDS if any(kind == other for _, other in found)]
-    names = [name for name in SETS if any(name == other for other, _ in found)]
+    found = {key: 100 * float(np.mean(each)) for key, each in accuracies(map(vars, records)).items()}
+    best = best_of(found)
+    kinds = [kind for kind in KINDS if any(kind == other for _, other, _ in found)]
     with picture(PICTURE, 9, 4.5, 1, 2, sharey=True) as axes:
         for one, when, steps in zip(axes, ("few", "many"), (FEW, MANY), strict=True):
-            means = {key: 100 * float(np.mean(each[when][1])) for key, each in found.items()}
             for place, kind in enumerate(kinds):
-                behind = [max(means[name, k] for k in kinds if (name, k) in means) - means[name, kind]
-                          for name in names if (name, kind) in means]  # fmt: skip
+                behind = [best[name, when] - found[name, kind, when] for name in SETS if (name, kind, when) in found]
                 one.plot(behind, [place] * len(behind), "o", alpha=0.5, color="tab:blue")
                 one.plot(float(np.mean(behind)), place, "|", color="black", markersize=16)
             one.set_yticks(range(len(kinds)), kinds)

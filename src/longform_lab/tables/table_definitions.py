@@ -1,7 +1,9 @@
 """Definitions of the generated tables. A document has it between ``<!-- table:NAME -->`` and ``<!-- /table -->``."""
 
+from statistics import fmean
 from typing import Any
 
+from longform_lab.experiments.own_data import KINDS, SETS, accuracies, best_of
 from longform_lab.tables.classification_tables import CLASSIFICATION_TABLES
 from longform_lab.tables.gpu_tables import GPU_TABLES
 from longform_lab.tables.long_retrieval_tables import RETRIEVAL_TABLES
@@ -9,7 +11,7 @@ from longform_lab.tables.readme_tables import README_TABLES
 from longform_lab.tables.reproduction_tables import REPRODUCTION_TABLES
 from longform_lab.tables.spectrum_tables import SPECTRUM_TABLES
 from longform_lab.tables.speed_tables import SPEED_TABLES
-from longform_lab.tables.table_kinds import Cells, Rows, Table, plain_tables
+from longform_lab.tables.table_kinds import MISSING, Cells, Rows, Table, plain_tables
 
 SUMMED = ("inputs", "kills", "compared", "lost", "seconds")
 
@@ -48,8 +50,37 @@ def _from_nothing(rows: Rows) -> Cells:
     return ["keys and values", "k", *of_seeds[0], *of_seeds[1]], cells
 
 
+def _own_data(rows: Rows) -> Cells:
+    """A row for each kind of attention, and a column for each data set: accuracy after few and after many steps, bold
+    where it is within a point of the best.
+    """
+    found = accuracies(rows)
+    means = {key: fmean(each) for key, each in found.items()}
+    best, there = best_of(means), {part for key in found for part in key[:2]}
+    names, cells = [name for name in SETS if name in there], []
+    for kind in (kind for kind in KINDS if kind in there):
+        pairs = [
+            " / ".join(_marked(means.get((name, kind, when)), best[name, when]) for when in ("few", "many"))
+            for name in names
+        ]
+        cells.append([kind, str(_seeds(found, kind)), *pairs])
+    return ["keys and values", "seeds", *names], cells
+
+
+def _seeds(found: dict[tuple[str, str, str], list[float]], kind: str) -> int:
+    """Seeds that all data sets have of a kind."""
+    return min(len(each) for key, each in found.items() if key[1] == kind)
+
+
+def _marked(value: float | None, best: float) -> str:
+    if value is None:
+        return MISSING
+    return f"**{value:.3f}**" if value > best - 0.01 else f"{value:.3f}"
+
+
 TABLES: dict[str, Table] = {
     **plain_tables(),
+    "own_data": Table(make=_own_data, records="own_data"),
     "from_nothing": Table(
         make=_from_nothing,
         records="from_nothing",

@@ -26,7 +26,7 @@ class Rotation(NamedTuple):
         """Angles of one document: (n, r)."""
         return Rotation(*(x if x.dim() == 2 else x[document] for x in self))
 
-    def at(self, tokens: slice) -> "Rotation":
+    def at(self, tokens: slice | Tensor) -> "Rotation":
         """Angles of some tokens."""
         return Rotation(*(x[..., tokens, :] for x in self))
 
