@@ -49,7 +49,9 @@ class LinformerMultiheadAttention(LinformerAttention):
     """LinformerAttention with the call, the weights' names and the conventions of nn.MultiheadAttention.
 
     ``embed_dim`` to ``dtype`` are torch's; a state_dict of an nn.MultiheadAttention loads, whatever ``projection`` is,
-    and what shortens keys and values keeps its weights then, or is missing on the device "meta". ``max_length``,
+    and what shortens keys and values keeps its weights then, or is missing on the device "meta". The output is torch's
+    only where every query sees every token (``projected_length=max_length``, or a text of two windows): else it is
+    another function (with a slot for 4 of 256 random tokens it was off by 0.65 of its norm). ``max_length``,
     ``projected_length``, ``tokens_per_slot`` (4 where none of these is said), ``projection``, ``short_convolution`` and
     all else (attention_window, causal, ...): see LinformerAttention.
 

