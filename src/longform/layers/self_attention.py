@@ -106,13 +106,15 @@ class SelfAttention(nn.Module, ABC):
             if mask.is_nested or mask.dtype != torch.bool or mask.shape != (batch, length):
                 mask = checked_mask(mask, batch=batch, length=length)
             hidden = blank_padding(hidden, mask)
-        if (
-            hidden.dtype == torch.float32
-            and torch.is_autocast_enabled(device)
-            and are_affine(self.query, self.key, self.value)
-        ):
-            hidden = hidden.to(torch.get_autocast_dtype(device))
+        if hidden.dtype == torch.float32 and torch.is_autocast_enabled(device):
+            hidden = self.rounded(hidden)
         return hidden, mask
+
+    def rounded(self, hidden: Tensor) -> Tensor:
+        """Hidden states (B, n, D) in autocast's dtype, where all that reads them are products, which would round them."""
+        if not are_affine(self.query, self.key, self.value):
+            return hidden
+        return hidden.to(torch.get_autocast_dtype(hidden.device.type))
 
     def convolve(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """x (B, n, D), zeros on padding, after the short convolution, if there is one: (B, n, D)."""

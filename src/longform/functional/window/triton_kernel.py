@@ -288,6 +288,11 @@ def _backward(tensors: Any, out: Tensor, lse: Tensor, gradient: Tensor, *options
     return [d_query, *near, *memory, of_bias, of_distance]
 
 
+def _empty_parts(key: Tensor, chunks: int) -> Tensor:
+    """Room for gradients of slots (B, h, S, d) by each of ``chunks`` of queries, which are summed in float32."""
+    return key.new_empty(chunks, *key.shape, dtype=key.dtype if chunks == 1 else torch.float32)
+
+
 def blocks_by_slot(chosen: Tensor, slots: int) -> tuple[Tensor, Tensor]:
     """The blocks that selected each of the ``slots``, one slot's after the other's, and where each slot's begin and all
     end: int32 (B, h, b m) and (B, h, S + 1), of ``chosen`` int32 (B, h, b, m).
@@ -317,12 +322,8 @@ def _backward_keys(
         common = common | {"KEYS": min(common["KEYS"], max(16, _wide(span)))}
         tiles = slots * -(-span // common["KEYS"])
         order, starts = blocks_by_slot(common["chosen"], slots)
-    elif chunks > 1:
-        parts = [key.new_empty(chunks, *key.shape, dtype=torch.float32) for _ in names]
-    elif far:
-        parts = [torch.empty_like(key, memory_format=torch.contiguous_format)[None] for _ in names]
     else:
-        parts = [_by_token(key)[None] for _ in names]
+        parts = [_empty_parts(key, chunks) if far else _by_token(key)[None] for _ in names]
     d_key, d_value = parts[0][0], parts[1][0]
     programs.backward_keys[(batch * heads, tiles, chunks)](
         query=of_heads["query"],
