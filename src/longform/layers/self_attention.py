@@ -111,7 +111,7 @@ class SelfAttention(nn.Module, ABC):
         return hidden, mask
 
     def rounded(self, hidden: Tensor) -> Tensor:
-        """Hidden states (B, n, D) in autocast's dtype, where all that reads them are products, which would round them."""
+        """Hidden states (B, n, D) in autocast's dtype, where only products read them, which would round them."""
         if not are_affine(self.query, self.key, self.value):
             return hidden
         return hidden.to(torch.get_autocast_dtype(hidden.device.type))
