@@ -156,7 +156,7 @@ def test_options_that_do_not_go_together(options, said):
 def test_inputs_that_do_not_fit():
     encoder, hidden = LinformerEncoder(16, 1, 4, 20, positions="learned"), torch.zeros(2, 9, 16)
     for given, said in [
-        ((torch.zeros(9, 16),), r"hidden_states has shape \(9, 16\), expected \(batch, tokens, hidden_size\)"),
+        ((torch.zeros(16),), r"hidden_states has shape \(16,\), expected \(batch, tokens, hidden_size\)"),
         ((torch.zeros(2, 9, 15),), r"\(B, n, 16\)"),
         ((torch.zeros(2, 3, 3, 16),), "needs a layer with tile="),
         ((torch.zeros(2, 21, 16),), "n=21 tokens, this encoder takes at most max_length=20"),

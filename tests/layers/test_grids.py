@@ -93,10 +93,6 @@ def test_what_stands_in_masked_places_counts_for_nothing(selected):
         (lambda: LinformerAttention(8, 2, tile=(2, 2), attention_window=(2, 3), projection="mean"), "multiple of tile"),
         (lambda: LinformerAttention(8, 2, tile=(2, 2), attention_window=4, projection="mean"), "for each axis"),
         (lambda: LinformerAttention(8, 2, tile=(2, 0), projection="mean"), "from 1 on for each axis"),
-        (
-            lambda: LinformerEncoder(8, 1, 2, tile=(2, 2), positions="rotary")(torch.zeros(1, 4, 4, 8)),
-            "takes grids only",
-        ),
         (lambda: LinformerAttention(8, 2, tile=(2, 2), projection="linear"), "max_length=None needs tokens_per_slot"),
     ],
 )

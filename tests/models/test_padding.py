@@ -252,5 +252,5 @@ def test_a_row_of_padding_alone_beside_padding_on_the_left():
 @torch.no_grad()
 def test_text_at_the_front_is_not_moved(monkeypatch):
     made, given = LinformerModel(model("mean").config), batch_of([(0, 20), (0, 32)], WIDTH)
-    monkeypatch.setattr("longform.models.modeling_linformer.moved", lambda *_: pytest.fail("moved"))
+    monkeypatch.setattr("longform.models.text_reader.moved", lambda *_: pytest.fail("moved"))
     made(**given)

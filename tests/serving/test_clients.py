@@ -19,7 +19,8 @@ OPTIONAL = {
     "/embed_all": ({"inputs": "x"}, ("truncate", "truncation_direction", "prompt_name")),
     "/similarity": ({"inputs": {"source_sentence": "x", "sentences": ["y"]}}, ("parameters",)),
     "/chunks": (
-        {"inputs": "x"}, ("chunk_tokens", "overlap", "boundaries", "prompt_name", "normalize", "dimensions"),
+        {"inputs": "x"},
+        ("chunk_tokens", "overlap", "boundaries", "prompt_name", "normalize", "dimensions", "document_weight", "titles"),
     ),
     "/tokenize": ({"inputs": "x"}, ("add_special_tokens", "prompt_name")),
     "/attention": ({"inputs": "x"}, ("word", "head")),

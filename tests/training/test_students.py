@@ -28,7 +28,7 @@ def cut(student_folder: Path, tmp_path: Path) -> Path:
 def test_weights_that_are_cut_short(
     cut: Path, student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
 ) -> None:
-    said = r'the model ".*cut" cannot be loaded: .*cut short: copy or download it again'
+    said = r'the model ".*cut" cannot be loaded: .*cut short: copy or download them again'
     with pytest.raises(CheckpointError, match=said):
         distill(cut, teacher, texts, progress=False)
     with pytest.raises(CheckpointError, match=said):

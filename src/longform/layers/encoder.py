@@ -176,7 +176,9 @@ def _with_batch(x: Any, batch: int | None) -> Any:
     """x with the batch, its axis number ``batch``, in front; None: there is none, x is one text. None stays."""
     if x is None or batch == 0:
         return x
-    return x[None] if batch is None else x.transpose(0, batch)
+    if batch is None:
+        return x[None]
+    return x if x.dim() < 2 else x.transpose(0, batch)  # one axis is refused where shapes are checked
 
 
 def _without_batch(x: Tensor, batch: int | None) -> Tensor:
@@ -327,7 +329,8 @@ class LinformerEncoder(Stack):
         hidden_states, context = _with_batch(hidden_states, batch), _with_batch(context, batch)
         if one_text:
             text, context_mask = _with_batch(text, None), _with_batch(context_mask, None)
-        check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
+        if mask is not None or is_causal:
+            check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
         out = self._encode(
             hidden_states,
             text,

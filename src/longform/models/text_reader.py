@@ -197,7 +197,12 @@ def _check_numbers(tokens: Tensor, **given: Tensor | None) -> None:
             continue
         refuse_nested(x)
         whole = not (x.is_floating_point() or x.dtype == torch.bool)
-        if not whole or x.dim() not in (1, 2) or x.shape[-1] != length or (x.dim() == 2 and len(x) not in (1, batch)):
+        if (
+            not whole
+            or x.dim() not in (1, 2)
+            or x.shape[-1] != length
+            or (x.dim() == 2 and x.shape[0] not in (1, batch))
+        ):
             raise InputError(
                 f"{name} is {x.dtype} of shape {tuple(x.shape)}, expected whole numbers of shape ({batch}, {length}), "
                 f"(1, {length}) or ({length},)"
