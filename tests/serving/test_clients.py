@@ -20,7 +20,10 @@ OPTIONAL = {
     "/similarity": ({"inputs": {"source_sentence": "x", "sentences": ["y"]}}, ("parameters",)),
     "/chunks": (
         {"inputs": "x"},
-        ("chunk_tokens", "overlap", "boundaries", "prompt_name", "normalize", "dimensions", "document_weight", "titles"),
+        (
+            "chunk_tokens", "overlap", "boundaries", "prompt_name", "normalize", "dimensions", "document_weight",
+            "titles",
+        ),
     ),
     "/tokenize": ({"inputs": "x"}, ("add_special_tokens", "prompt_name")),
     "/attention": ({"inputs": "x"}, ("word", "head")),
