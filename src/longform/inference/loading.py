@@ -118,7 +118,7 @@ def load_pretrained(
         return load_exported(auto_class, source, backend=backend, dtype=dtype, device=device, compile=compile)
     chosen = pick_device(device)
     wanted = pick_dtype(dtype, chosen)
-    whole = None if compile or auto_class is not AutoModel else load_bare(source, dtype=wanted)
+    whole = load_bare(source, dtype=wanted) if auto_class is AutoModel else None
     if whole is None:
         whole = load_whole(auto_class, source, f'"{source}"', dtype=wanted)
     tokenizer = load_tokenizer(source, whole.config)
