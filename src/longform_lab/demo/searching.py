@@ -28,7 +28,7 @@ class SearchScale(NamedTuple):
     chunk_tokens: int
 
 
-SCALES = {"full": SearchScale(8, 128), "tiny": SearchScale(2, 24)}
+SCALES = {"full": SearchScale(8, 256), "tiny": SearchScale(2, 24)}  # 256: what longform search takes
 
 
 def run_searching(pipeline: Pipeline, scale: SearchScale, say: Callable[[str], None]) -> None:
