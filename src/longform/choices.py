@@ -63,6 +63,7 @@ TASKS = (
     "token-classification",
     "question-answering",
 )
+INDEX_FOLDER = ".longform"  # of an index, in the folder that is searched
 # Hugging Face's Auto classes, and ours for them.
 AUTO_MODELS = {
     "AutoModel": "LinformerModel",

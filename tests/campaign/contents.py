@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet
 import safetensors.torch
 
+from longform.choices import INDEX_FOLDER
 from tolerances import IN_OTHER_BATCHES
 
 # Values that differ between two unbroken runs too: times, dates, measured memory; what the demo says of them.
@@ -23,14 +24,14 @@ SHOWING = (
     "report.html", "README.md", "table.md", "comparison.png", "lengths.png", "layer.png", "time-*.png", "memory-*.png",
     "children.log",
 )  # fmt: skip
-INDEX = ".longform"  # holds the times of files; tests/search kills what writes it
 STREAMED = "out."  # output of embed and predict, which is one file
 
 
 def contents(place: Path, *, measurements: bool = False) -> dict[str, Any]:
     """Every file below ``place`` by name. ``measurements``: the metrics of records are times and nothing else."""
     measured = (*MEASURED, "metrics") if measurements else MEASURED
-    files = sorted(path for path in place.rglob("*") if not path.is_dir() and INDEX not in path.parts)
+    # An index holds the times of files; tests/search kills what writes it.
+    files = sorted(path for path in place.rglob("*") if not path.is_dir() and INDEX_FOLDER not in path.parts)
     return {path.relative_to(place).as_posix(): content(path, place, measured) for path in files}
 
 

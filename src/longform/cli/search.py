@@ -7,9 +7,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from longform.choices import INDEX_FOLDER
 from longform.cli.arguments import add_device, add_options, command_parser
 
-INDEX = ".longform"  # in the folder that is searched
 WIDEST = 120
 
 
@@ -25,7 +25,7 @@ def parser() -> Any:
     add_options(
         made,
         ("model", str, "minilm-16k", "folder or hub name of an encoder"),
-        ("index", str | None, None, f"folder of the index; null: {INDEX} in the folder that is searched"),
+        ("index", str | None, None, f"folder of the index; null: {INDEX_FOLDER} in the folder that is searched"),
         ("k", int, 5, "documents that are shown"),
         ("passages", int, 1, "passages of each"),
         ("text_field", str, "text", "field of records that holds their text"),
@@ -50,7 +50,7 @@ def run(settings: Any) -> None:
     from longform.inference.encoders import Encoder
     from longform.search.index import Index
 
-    folder = settings.index or (place if place.is_dir() else place.parent) / INDEX
+    folder = settings.index or (place if place.is_dir() else place.parent) / INDEX_FOLDER
     encoder = Encoder.from_pretrained(settings.model, device=settings.device)
     index = Index(folder, encoder, chunk_tokens=settings.chunk_tokens)
     try:

@@ -152,7 +152,7 @@ def convert(
         return _adapted(source, adapter, dict(locals()))
     _check_options(max_length, positions, task)
     named = named_folder(source) if isinstance(source, str) else None
-    if named is not None and not named.is_dir():
+    if named is not None:
         make_shipped(str(source), named)
     opened = open_source(named or source, tokenizer=tokenizer)
     if source in (BUNDLED, HUB_NAME):  # not where its package happens to be
@@ -179,7 +179,9 @@ def convert(
 
 
 def make_shipped(name: str, folder: Path) -> None:
-    """Write the encoder of a name of ``longform.conversion.shipped`` into ``folder``, unless another process does."""
+    """Write the encoder of a name of ``longform.conversion.shipped`` into ``folder``, unless it is there."""
+    if folder.is_dir():
+        return
     with locked(folder.with_name(f".{name}.lock"), wait=True):
         if not folder.is_dir():
             convert(adapted_encoder(), adapter=name).save_pretrained(folder)

@@ -31,7 +31,6 @@ from longform.search.reading import READ, Source, is_read, read_file
 from longform.search.store import WAY_OUT, FileEntry, Row, Store
 
 ABOUT, FORMAT = "index.json", 1
-DEFAULT_FOLDER = ".longform"  # in the folder that is searched
 OTHERWISE = "another folder for the index (--index)"
 READ_TOGETHER = 2**17  # characters of documents that are encoded together
 SECONDS = 30  # of work that a killed process loses at most, beside what is encoded together

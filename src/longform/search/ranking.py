@@ -49,10 +49,10 @@ class Searched(NamedTuple):
         firsts = np.cumsum([0, *map(len, parts)]).tolist()
         groups, documents = [np.empty(0, np.int64)], 0
         for part in parts:
-            held = np.array([store.holds(name, part.number) for name in part.files.dictionary.to_pylist()])
-            numbers = documents + part.documents.indices.to_numpy()
-            groups.append(np.where(held[part.files.indices.to_numpy()], numbers, -1))
-            documents += len(part.documents.dictionary)
+            held = np.array([store.holds(name, part.number) for name in part.files])
+            numbers = documents + part.document_of
+            groups.append(np.where(held[part.file_of], numbers, -1))
+            documents += len(part.documents)
         every = np.concatenate(groups)
         rows = np.flatnonzero(every >= 0)
         every[rows] = np.unique(every[rows], return_inverse=True)[1]
@@ -91,7 +91,7 @@ class Searched(NamedTuple):
     def _rare(self, question: str, documents: int) -> set[str]:
         """The question's words that few documents have."""
         having = {
-            word: sum(len({*part.documents.indices.to_numpy()[part.postings.of(word)[:, 0]]}) for part in self.parts)
+            word: sum(len({*part.document_of[part.postings.of(word)[:, 0]]}) for part in self.parts)
             for word in words_of(question)
         }
         return {word for word, count in having.items() if count <= max(1, COMMON * documents)}

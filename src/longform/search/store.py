@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,7 +61,11 @@ class FileEntry:
 
 
 class Part:
-    """A part that is searched, open as long as it is used, whatever becomes of its folder."""
+    """A part that is searched, open as long as it is used, whatever becomes of its folder.
+
+    By passage (m,): ``file_of`` and ``document_of``, numbers of its file and document in the lists ``files`` and
+    ``documents``, and ``lengths``, its words.
+    """
 
     def __init__(self, folder: Path, number: int) -> None:
         arrow = require("pyarrow", extra="search")
@@ -72,10 +76,9 @@ class Part:
             self.postings, self.vectors = Postings(*arrays), np.load(folder / VECTORS, mmap_mode="r")
             self._table = parquet.ParquetFile(folder / PASSAGES, memory_map=True)
             about = self._table.read(["file", "document", "words"])
-            self.files, self.documents = (
-                column.combine_chunks().dictionary_encode() for column in (about["file"], about["document"])
-            )
-            self.lengths = about["words"].to_numpy()
+            self.files, self.file_of = _numbered(about["file"])
+            self.documents, self.document_of = _numbered(about["document"])
+            self.lengths = np.from_dlpack(about["words"].combine_chunks())
             if len(self.lengths) != len(self.vectors):
                 raise ValueError(f"{len(self.lengths)} passages, {len(self.vectors)} vectors")
 
@@ -91,6 +94,12 @@ class Part:
     def rows(self) -> list[Row]:
         """Every passage."""
         return [Row(**each) for each in self._table.read(list(Row._fields)).to_pylist()]
+
+
+def _numbered(column: Any) -> tuple[list[str], np.ndarray]:
+    """The different names in a column of a table, and the number of each row's name (m,)."""
+    found = column.combine_chunks().dictionary_encode()
+    return found.dictionary.to_pylist(), np.from_dlpack(found.indices)  # to_numpy would import pandas, for a second
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ import logging
 import threading
 from pathlib import Path
 
+from longform.choices import INDEX_FOLDER
 from longform.errors import LongformError
-from longform.search.index import DEFAULT_FOLDER, Index
+from longform.search.index import Index
 from longform.serving.engine import Engine
 from longform.serving.errors import Refusal
 
@@ -26,7 +27,7 @@ class Documents:
 
     def _read(self, engine: Engine) -> None:
         try:
-            self._index = Index(self.folder / DEFAULT_FOLDER, engine.encoder())
+            self._index = Index(self.folder / INDEX_FOLDER, engine.encoder())
             self._index.add(self.folder)
             log.info("%d passages are searched", len(self._index))
         except (LongformError, Refusal, OSError) as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import longform
+from longform.choices import INDEX_FOLDER
 from longform.data.bundled import speeches
 from longform.data.storage import atomic_folder
 from longform_lab.demo.pipeline import DOCUMENTS, HEADINGS, Pipeline
@@ -48,7 +49,7 @@ def answered(folder: Path, scale: SearchScale) -> dict[str, Any]:
             for at in range(scale.speeches):
                 speech = every[(2 * at + 1) * len(every) // (2 * scale.speeches)]
                 (unfinished / f"{speech.id}.txt").write_text(speech.text, encoding="utf-8")
-    index = longform.Index(folder / ".longform", ENCODER, chunk_tokens=scale.chunk_tokens).add(folder, progress=True)
+    index = longform.Index(folder / INDEX_FOLDER, ENCODER, chunk_tokens=scale.chunk_tokens).add(folder, progress=True)
     rows = []
     for question in QUESTIONS:
         (hit,) = index.search(question, k=1)

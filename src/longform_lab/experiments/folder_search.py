@@ -201,8 +201,8 @@ def document_names(index: Index) -> list[str]:
     """Names of the documents in the order of their groups."""
     found = {}
     for part, first in zip(index.searched.parts, index.searched.firsts, strict=True):
-        for at, name in enumerate(part.documents.to_pylist()):
-            found[int(index.searched.groups[first + at])] = Path(name).name
+        for at, number in enumerate(part.document_of):
+            found[int(index.searched.groups[first + at])] = Path(part.documents[number]).name
     return [found[group] for group in sorted(found) if group >= 0]
 
 

@@ -346,8 +346,8 @@ def _backward_keys(
     return [x[0] if chunks == 1 else x.sum(dim=0).to(key.dtype) for x in parts]
 
 
-# Operators for the graphs of torch.compile, which sees no Triton program inside; eager calls take a tenth of the time
-# without them.
+# Operators for the graphs of torch.compile, which sees no Triton program inside. Eager calls do without: forward and
+# backward of an empty operator with autograd took 526 us on a CPU, those of an autograd function 102.
 @torch.library.custom_op("longform::window", mutates_args=())
 def _operator(
     query: Tensor, key: Tensor, value: Tensor, memory_key: Tensor, memory_value: Tensor, bias: Tensor | None,

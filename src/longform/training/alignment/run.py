@@ -1,8 +1,7 @@
 """Alignment: contrastive training, so that a query's vector is near its document's and far from other documents'.
 
 The negatives of a query are the other documents of its step (InfoNCE), and for a share of the loss the other passages
-of its document; a second term holds short texts to the vectors
-that they had.
+of its document; a second term holds short texts to the vectors that they had.
 """
 
 import time
@@ -27,8 +26,8 @@ class AlignmentResult:
 
     ``before``, ``after``: "ndcg" (nDCG@10 of held-out queries among held-out documents), where spans are known that of
     right "passages" among all and in the "same_document", and "short_cosine" (of short texts to their vectors before);
-    empty where nothing was held out. ``steps``: optimiser steps, ``documents``:
-    read in them, some more than once. ``seconds``: wall-clock time of this call.
+    empty where nothing was held out. ``steps``: optimiser steps, ``documents``: read in them, some more than once.
+    ``seconds``: wall-clock time of this call.
     """
 
     model: Any
