@@ -103,7 +103,7 @@ class Embeddings(nn.Module):
         """Raise InputError, in eager mode, for ``numbers`` (..., n) of which, plus ``offset``, ``table`` has no row."""
         if not has_values() or unseen_lengths() is not None or numbers.numel() == 0:
             return
-        first, last = (int(x) for x in numbers.aminmax())
+        first, last = torch.stack(numbers.aminmax()).tolist()  # one wait for a GPU
         end = (1 if table is None else len(table.weight)) - offset
         if first < -offset or last >= end:
             raise InputError(f"{name} are from {first} to {last}; this model takes {-offset} to {end - 1}")
