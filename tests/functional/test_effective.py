@@ -4,26 +4,36 @@ import pytest
 import torch
 
 from longform.errors import InputError
-from longform.functional.dense import select_rows
-from longform.functional.slots import make_slots
-from longform.layers.effective_attention import dense_value_rows, effective_map, mean_value_rows, near_map
+from longform.layers.effective_attention import effective_map, near_map, value_rows
+from longform.layers.geometry import Projection
+from longform.layers.sequence_projection import make_projection
 from tolerances import assert_close
+
+
+def rows_of(kind: str | Projection, mask: torch.Tensor, *, slots: int, heads: int = 1) -> torch.Tensor:
+    batch, length = mask.shape
+    made = make_projection(
+        kind, hidden_size=4, heads=heads, head_dim=4, max_length=length, slots=slots, fixed_runs=True
+    ).double()
+    return value_rows(made, mask, torch.zeros(batch, length, 4, dtype=torch.float64), heads)
 
 
 def test_means_as_a_matrix():
     mask = torch.tensor([[1, 1, 1, 0, 1], [1, 0, 0, 0, 0]]).bool()
-    slots = make_slots(mask, batch=2, length=5, device=torch.device("cpu"), sizes=(2,), slots=3)
-    rows = mean_value_rows(slots, mask, length=5, dtype=torch.float64)
     first = [[0.5, 0.5, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 1]]
     second = [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]]
-    assert_close(rows, torch.tensor([[first], [second]], dtype=torch.float64))
+    expected = torch.tensor([[first], [second]], dtype=torch.float64)
+    assert_close(rows_of("mean", mask, slots=3), expected)
+    assert_close(rows_of("weighted_mean", mask, slots=3, heads=2), expected.expand(-1, 2, -1, -1))  # hidden states of 0
 
 
-def test_dense_rows_are_rescaled_and_blank_on_padding():
+def test_dense_rows_are_rescaled_and_blank_on_padding(monkeypatch):
     matrix = torch.tensor([[[3.0, 0.0, 4.0]]], dtype=torch.float64)
+    monkeypatch.setattr("longform.layers.sequence_projection._Matrix.initial", lambda self: matrix)
     mask = torch.tensor([[True, True, False]])
-    rows = dense_value_rows(select_rows(matrix, mask, length=3), mask)
-    assert_close(rows, torch.tensor([[[[5.0, 0.0, 0.0]]]], dtype=torch.float64))  # 3 * 5 / 3
+    for options in (Projection("linear"), Projection("linear", bias=True)):  # a bias has no row
+        rows = rows_of(options, mask, slots=1)
+        assert_close(rows, torch.tensor([[[[5.0, 0.0, 0.0]]]], dtype=torch.float64))  # 3 * 5 / 3
 
 
 def test_near_weights_stand_at_their_tokens():
