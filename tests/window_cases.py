@@ -17,7 +17,6 @@ from reference.attention import (
     reference_windowed_attention,
 )
 
-from longform.functional import dispatch
 from longform.functional.slots import Memory, divisors, join_slots, make_slots, rest_mask, sink_counts
 from longform.functional.window import windowed_attention
 from strategies import MASK_KINDS, generator, normal, texts
@@ -50,9 +49,7 @@ def taking(path: str) -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         if path == "compiled":
             patch.setattr(torch.compiler, "is_compiling", lambda: True)
-        dispatch.ask_again()
         yield patch
-    dispatch.ask_again()
 
 
 class Inputs:

@@ -19,7 +19,7 @@ from torch.nn.functional import gelu, layer_norm, linear, pad, scaled_dot_produc
 
 from longform.functional.attention import compiled as attention
 from longform.functional.attention import usable_slots
-from longform.functional.attention.call import AttentionCall
+from longform.functional.attention.formula import AttentionCall
 from longform.functional.linear import amx as inference
 from longform.functional.linear import amx_training as training
 from longform.functional.native import library

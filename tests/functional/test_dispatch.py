@@ -1,35 +1,42 @@
 """Tables of kernels: the first that serves is taken, one may be forced, and it can be said why not the others."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 
 from longform.errors import ConfigurationError
 from longform.functional import dispatch
-from longform.functional.conditions import Call
-from longform.functional.dispatch import Condition, Kernel, choose, listening, run, use
+from longform.functional.dispatch import Kernel, choose, listening, run, use
 
-EVEN = Condition("an even number", lambda call: call.number % 2 == 0)
-SMALL = Condition("a number below 10", lambda call: call.number < 10, for_speed=True)
+EVEN, SMALL = "an even number", "a number below 10"
 
 
-class Number(Call):
-    def __init__(self, number: int) -> None:
-        self.number = number
+class Number(NamedTuple):
+    number: int
 
-    def kind(self):
-        return (self.number,)
+
+def lacks_even(call: Number, _: bool) -> str | None:
+    return EVEN if call.number % 2 else None
+
+
+def lacks_small(call: Number, forced: bool) -> str | None:
+    return SMALL if call.number >= 10 and not forced else None
+
+
+def lacks_small_even(call: Number, forced: bool) -> str | None:
+    return lacks_even(call, forced) or lacks_small(call, forced)
 
 
 @pytest.fixture(autouse=True)
 def _table(monkeypatch):
     kernels = (
-        Kernel("small", lambda call: ("small", call.number), (EVEN, SMALL)),
-        Kernel("declines", lambda call: NotImplemented if call.number == 3 else ("declines", call.number), (SMALL,)),
-        Kernel("even", lambda call: ("even", call.number), (EVEN,)),
+        Kernel("small", lambda call: ("small", call.number), lacks_small_even),
+        Kernel("declines", lambda call: NotImplemented if call.number == 3 else ("declines", call.number), lacks_small),
+        Kernel("even", lambda call: ("even", call.number), lacks_even),
         Kernel("any", lambda call: ("any", call.number)),
     )
     monkeypatch.setitem(dispatch.OPERATIONS, "number", kernels)
-    dispatch.ask_again()
 
 
 @pytest.mark.parametrize(("number", "taken"), [(4, "small"), (12, "even"), (13, "any"), (5, "declines"), (3, "any")])
@@ -72,7 +79,7 @@ def test_who_listens_hears_the_choice_and_the_first_unmet_need_of_the_others():
         run("number", Number(13))
     [choice] = heard
     assert (choice.operation, choice.kernel) == ("number", "any")
-    assert dict(choice.unmet) == {"small": EVEN.name, "declines": SMALL.name, "even": EVEN.name}
+    assert dict(choice.unmet) == {"small": EVEN, "declines": SMALL, "even": EVEN}
     run("number", Number(13))
     assert len(heard) == 1
 
@@ -80,18 +87,22 @@ def test_who_listens_hears_the_choice_and_the_first_unmet_need_of_the_others():
 def test_the_last_kernel_of_every_table_needs_nothing():
     assert {"attention", "window", "document"} <= set(dispatch.OPERATIONS)
     for kernels in dispatch.OPERATIONS.values():
-        assert kernels[-1].needs == ()
+        assert kernels[-1].lacks is None
+        assert kernels[-1].dtype is None
         assert len({kernel.name for kernel in kernels}) == len(kernels)
 
 
-def test_facts_about_a_call_are_found_out_once(monkeypatch):
-    asked = []
-    monkeypatch.setattr("longform.functional.conditions.has_values", lambda: asked.append(1) or True)
-    call = Number(1)
-    assert call.eager
-    assert call.eager
-    assert asked == [1]
-    call.tensors = (torch.ones(1, requires_grad=True),)
-    assert call.wants_gradient
-    with torch.no_grad():
-        assert call.wants_gradient
+def test_a_kernel_of_another_dtype_is_not_asked(monkeypatch):
+    class Call(NamedTuple):
+        query: torch.Tensor
+
+    half = Kernel("half", lambda call: "half", lambda call, forced: pytest.fail("asked"), torch.bfloat16)
+    monkeypatch.setitem(dispatch.OPERATIONS, "number", (half, Kernel("any", lambda call: "any")))
+    with listening() as heard:
+        assert run("number", Call(torch.ones(1))) == "any"
+    assert heard[0].unmet == (("half", "bfloat16 tensors"),)
+
+
+def test_a_forced_kernel_that_declines_leaves_the_call_to_the_others():
+    with use(number="declines"):
+        assert run("number", Number(3)) == ("any", 3)

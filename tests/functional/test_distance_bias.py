@@ -9,7 +9,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from window_cases import DTYPES, SELECTED, Inputs, cases
 
 from longform.functional.attention import slot_attention
-from longform.functional.attention.call import AttentionCall
+from longform.functional.attention.formula import AttentionCall
 from longform.functional.positions.distances import distance_buckets, saturated_distance
 from longform.functional.slots import make_slots
 from longform.functional.window.call import WindowCall

@@ -16,7 +16,7 @@ from kernel_tables import machine, only, taken
 from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional.attention import compiled, usable_slots
-from longform.functional.attention.call import AttentionCall
+from longform.functional.attention.formula import AttentionCall
 from longform.functional.dispatch import listening
 from longform.functional.native import library as native_library
 from longform.functional.slots import Memory, join_slots, make_slots, sink_counts

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional.attention import compiled as subject
 from longform.functional.attention import slot_attention, usable_slots
-from longform.functional.attention.call import AttentionCall
+from longform.functional.attention.formula import AttentionCall
 from longform.functional.dispatch import listening
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds

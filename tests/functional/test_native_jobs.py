@@ -73,7 +73,6 @@ import importlib.util, sys, warnings
 from importlib.machinery import ModuleSpec
 import torch
 from longform import LinformerConfig, LinformerModel
-from longform.functional import dispatch
 from longform.functional.native import library
 
 sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
@@ -83,7 +82,6 @@ for stale in sys.argv[1:]:
     spec = ModuleSpec("longform.functional.native._kernels", None, origin=stale)
     importlib.util.find_spec = lambda name, package=None: spec
     library.native_library.cache_clear()
-    dispatch.ask_again()
     with warnings.catch_warnings(record=True) as heard, torch.no_grad():
         warnings.simplefilter("always")
         for _ in range(3):
@@ -109,7 +107,7 @@ NOTHING = """
 import sys
 import torch
 from longform.functional.attention import compiled as attention
-from longform.functional.attention.call import AttentionCall
+from longform.functional.attention.formula import AttentionCall
 from longform.functional.linear import amx_training as linear
 from longform.functional.native import library
 from longform.functional.native.jobs import LinearJob, MeanJob, NormJob

@@ -83,13 +83,7 @@ def test_equals_autograd_in_float64(length, width, dim, heard):
 
 def test_a_text_may_be_longer_than_what_a_query_sees(heard, monkeypatch):
     """Only the window's keys and the slots count against the kernels' limit."""
-    limit = window_compiled.FEW_SEEN._replace(holds=lambda call: 3 * call.window + call.memory.key.shape[2] <= 128)
-    tables = dispatch.OPERATIONS["window"]
-    kernels = [
-        kernel._replace(needs=tuple(limit if need is window_compiled.FEW_SEEN else need for need in kernel.needs))
-        for kernel in tables
-    ]
-    monkeypatch.setitem(dispatch.OPERATIONS, "window", tuple(kernels))
+    monkeypatch.setattr(window_compiled, "MOST_TRAINED_KEYS", 128)
     check(given_text([200] * 2), heard, window=16)
 
 

@@ -1,10 +1,6 @@
-"""The conditions that kernels need, by name, and the facts about a call that they ask for, each found out once.
+"""Facts about tensors and the machine that several kernels ask for before they serve."""
 
-Torch's own predicates of the machine (AMX, oneDNN, Triton) cannot be traced by a compiler, so they come last in a
-kernel's needs, behind ``EAGER``.
-"""
-
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -12,65 +8,39 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from longform.functional.dispatch import Condition
-from longform.functional.execution import Execution, execution_mode, has_values
+from longform.functional.execution import Execution, execution_mode
 from longform.functional.native.library import best_units, native_library
 
 BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # of x86, then of ARM
 TILE_MULTIPLE = 32  # features: the rows of two tiles, and the pairs of one
+FEWEST_QUERIES = 16  # of the compiled kernels of attention: torch's was faster for one query, slower for 16
 
 
-class lazy_property:
-    """A property that is found out when first asked for; functools' has a lock, which a compiler cannot trace."""
-
-    def __init__(self, find: Callable[[Any], Any]) -> None:
-        self.find, self.__doc__ = find, find.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, call: Any, owner: type | None = None) -> Any:
-        found = call.__dict__[self.name] = self.find(call)
-        return found
-
-
-class Call:
-    """The arguments of one call of an operation, and facts about them.
-
-    ``tensors``: those that kernels read, of any shape; ``options``, on which the choice of a kernel depends too:
-    numbers, and which arguments are there.
+def lacks_compiled(call: Any, forced: bool, *, trains: bool) -> str | None:
+    """The first thing that a ``call`` of attention, with a window or without, lacks for a compiled kernel; None for
+    nothing. ``trains``: the kernel is one through which gradients pass.
     """
+    if call.dropout:
+        return "no dropout"
+    if call.distance_bias is not None:
+        return "no bias by distance"
+    if execution_mode() is not Execution.PLAIN:
+        return "eager execution (no graph is traced, no torch.func transform, no dispatch mode)"
+    if call.wants_gradient is not trains:
+        return "a gradient to form" if trains else "no gradient to form"
+    if not all(is_plain(x, call.query.dtype) for x in (call.query, call.key, call.value)):
+        return "plain tensors of one dtype on a CPU"
+    if call.query.shape[-1] % TILE_MULTIPLE:
+        return f"a head dimension that is a multiple of {TILE_MULTIPLE}"
+    if call.query.shape[-2] < FEWEST_QUERIES and not forced:
+        return f"at least {FEWEST_QUERIES} queries"
+    return _lacks_units(forced)
 
-    tensors: tuple[Tensor, ...]
-    options: Any = None
 
-    def kind(self) -> tuple[Any, ...]:
-        """Facts about the tensors and options on which the choice of a kernel depends."""
-        facts = [self.options]
-        for x in self.tensors:  # here and below loops take half of what a generator takes
-            facts += type(x), x.dtype, x.device.type, x.shape, x.requires_grad
-        return tuple(facts)
-
-    @lazy_property
-    def eager(self) -> bool:
-        """Whether operations are just carried out: no graph is traced, and no transform of torch.func is at work."""
-        return has_values()
-
-    @lazy_property
-    def plain(self) -> bool:
-        """Whether all tensors are plain ones on a CPU, of one dtype, and no mode sees what is done with them."""
-        if execution_mode() is not Execution.PLAIN:
-            return False
-        first = self.tensors[0].dtype
-        for x in self.tensors:  # noqa: SIM110
-            if not is_plain(x, first):
-                return False
-        return True
-
-    @lazy_property
-    def wants_gradient(self) -> bool:
-        """Whether autograd will ask for a gradient of any of the tensors."""
-        return ask_gradient(self.tensors)
+def _lacks_units(forced: bool) -> str | None:
+    if native_library() is None:
+        return "compiled kernels"
+    return "a CPU with AVX512-bf16" if best_units() is None and not forced else None
 
 
 def ask_gradient(tensors: Iterable[Tensor | None]) -> bool:
@@ -107,23 +77,3 @@ def native_bfloat16(device: torch.device) -> bool:
         return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
     found = torch.cpu.get_capabilities()
     return any(found.get(unit, False) for unit in BFLOAT16_UNITS)
-
-
-def _is_bfloat16(call: Any) -> bool:
-    return call.tensors[0].dtype == torch.bfloat16
-
-
-EAGER = Condition("eager execution (no graph is traced, no torch.func transform)", lambda call: call.eager)
-PLAIN = Condition("plain tensors of one dtype on a CPU, seen by no dispatch mode", lambda call: call.plain)
-ON_CPU = Condition("tensors on a CPU", lambda call: call.tensors[0].is_cpu)
-ON_CUDA = Condition("tensors on a CUDA device", lambda call: call.tensors[0].is_cuda)
-NO_GRADIENT = Condition("no gradient to form", lambda call: not call.wants_gradient)
-GRADIENT = Condition("a gradient to form", lambda call: call.wants_gradient)
-NO_DISTANCES = Condition("no bias by distance", lambda call: call.distance_bias is None)
-NO_DROPOUT = Condition("no dropout", lambda call: call.dropout == 0.0)
-BFLOAT16 = Condition("bfloat16 tensors", _is_bfloat16)
-LIBRARY = Condition("compiled kernels", lambda call: native_library() is not None)
-AMX = Condition("a CPU with AMX", lambda call: best_units() == "amx", for_speed=True)
-AVX512_BF16 = Condition(  # which every CPU with AMX has
-    "a CPU with AVX512-bf16", lambda call: best_units() is not None, for_speed=True
-)

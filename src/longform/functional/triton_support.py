@@ -7,9 +7,8 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from longform.functional.conditions import ON_CUDA, Call
-from longform.functional.dispatch import Condition
 from longform.functional.execution import Execution, execution_mode
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": True}  # of all programs; Triton 3.9 warns where nothing is said
@@ -23,20 +22,17 @@ def has_triton() -> bool:
     return _INSTALLED
 
 
-def _can_run(call: Call) -> bool:
-    """On a GPU; by Triton's interpreter, which takes bfloat16 for integers in products, in other dtypes."""
-    first = call.tensors[0]
-    return first.is_cuda or (os.environ.get("TRITON_INTERPRET") == "1" and first.dtype != torch.bfloat16)
+def lacks_triton(x: Tensor) -> str | None:
+    """The first thing that is missing for a Triton program that reads ``x``, of any shape; None for nothing.
 
-
-WANTED_ON_CUDA = ON_CUDA._replace(for_speed=True)  # elsewhere an interpreter runs it, where it is forced
-UNSEEN = Condition(
-    "no transform, dispatch mode or exported graph",
-    lambda call: execution_mode() is Execution.PLAIN or compiles_here(),
-    of_values=True,
-)
-DEVICE = Condition("tensors on a CUDA device, or Triton's interpreter and no bfloat16", _can_run)
-HAS_TRITON = Condition("Triton", lambda call: has_triton())
+    On a CPU Triton's interpreter runs it, which takes bfloat16 for integers in products.
+    """
+    if execution_mode() is not Execution.PLAIN and not compiles_here():
+        return "no transform, dispatch mode or exported graph"
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1" and x.dtype != torch.bfloat16
+    if not (x.is_cuda or interpreted):
+        return "tensors on a CUDA device, or Triton's interpreter and no bfloat16"
+    return None if has_triton() else "Triton"
 
 
 def compiles_here() -> bool:

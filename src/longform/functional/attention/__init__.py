@@ -11,43 +11,21 @@ from torch import Tensor
 
 from longform.functional import dispatch
 from longform.functional.attention import compiled, formula, fused
-from longform.functional.attention.call import NO_BIAS, WHOLE_TILES, AttentionCall
-from longform.functional.attention.compiled import ENOUGH_QUERIES, FEW_KEYS, FEW_TRAINED_KEYS
-from longform.functional.conditions import (
-    AVX512_BF16,
-    BFLOAT16,
-    EAGER,
-    GRADIENT,
-    LIBRARY,
-    NO_DISTANCES,
-    NO_DROPOUT,
-    NO_GRADIENT,
-    PLAIN,
-)
+from longform.functional.attention.formula import AttentionCall
 from longform.functional.dispatch import Kernel
 from longform.functional.one_pass import cached_in_forward
 
 Weighted = tuple[Tensor, Callable[[Tensor], Tensor]]  # attention weights, and what makes the context of them
-INFERENCE = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, NO_GRADIENT)
-TRAINING = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, GRADIENT, NO_BIAS, NO_DISTANCES)
 
 
 def _formula(call: AttentionCall) -> Tensor:
-    return formula.attention(*call.tensors, call.mask, call.dropout)
+    return formula.attention(call.query, call.key, call.value, call.mask, call.dropout)
 
 
 ATTENTION = dispatch.operation(
     "attention",
-    Kernel(
-        "compiled",
-        compiled.infer,
-        (*INFERENCE, NO_DISTANCES, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, AVX512_BF16),
-    ),
-    Kernel(
-        "compiled_training",
-        compiled.train,
-        (*TRAINING, WHOLE_TILES, ENOUGH_QUERIES, FEW_TRAINED_KEYS, LIBRARY, AVX512_BF16),
-    ),
+    Kernel("compiled", compiled.infer, compiled.lacks, torch.bfloat16),
+    Kernel("compiled_training", compiled.train, compiled.lacks_in_training, torch.bfloat16),
     Kernel("sdpa", fused.attend),
     Kernel("formula", _formula),
 )
@@ -90,13 +68,7 @@ def slot_attention(
     if output_attentions:
         weights, attended = _weighted(call)
         return attended(weights), weights
-    # What call.kind() says, without a call for each of its parts: here a short text spends its time.
-    kind = (
-        query.dtype, query.device.type, query.shape, key.dtype, key.shape, type(query), type(key), type(value),
-        query.requires_grad, key.requires_grad, value.requires_grad, bias is None, distance_bias is None, dropout > 0.0,
-        distance_bias is not None and distance_bias.requires_grad,
-    )  # fmt: skip
-    return dispatch.find(ATTENTION, call, kind)(call), None
+    return dispatch.run(ATTENTION, call), None
 
 
 def weighted_slots(

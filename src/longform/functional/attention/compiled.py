@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from longform.functional.attention import formula
-from longform.functional.attention.call import AttentionCall
-from longform.functional.dispatch import Condition
+from longform.functional.attention.formula import AttentionCall
+from longform.functional.conditions import lacks_compiled
 from longform.functional.native.jobs import (
     AttentionGradientJob,
     AttentionJob,
@@ -29,23 +29,30 @@ from longform.functional.native.jobs import (
 from longform.functional.native.library import run
 from longform.functional.second_gradient import Gradients, differentiable_by
 
-FEWEST_QUERIES = 16  # torch's was faster for one query, slower for 16
 MOST_KEYS = 2**14  # of which every thread packs a head's: 5 MB where d = 64
 MOST_TRAINED_KEYS = 2**12  # the gradients of 128 queries' weights are 1 MB then, half of a second-level cache
 PART = 512  # queries that are worth packing a head's keys for
 
-ENOUGH_QUERIES = Condition(
-    f"at least {FEWEST_QUERIES} queries", lambda call: call.query.shape[-2] >= FEWEST_QUERIES, for_speed=True
-)
-FEW_KEYS = Condition(f"1 to {MOST_KEYS} keys", lambda call: 0 < call.key.shape[-2] <= MOST_KEYS)
-FEW_TRAINED_KEYS = Condition(
-    f"1 to {MOST_TRAINED_KEYS} keys in training", lambda call: 0 < call.key.shape[-2] <= MOST_TRAINED_KEYS
-)
+
+def lacks(call: AttentionCall, forced: bool) -> str | None:
+    """The first thing that ``call`` lacks for ``infer``, or None; see dispatch.Kernel."""
+    return lacks_compiled(call, forced, trains=False) or _lacks_keys(call, MOST_KEYS)
+
+
+def lacks_in_training(call: AttentionCall, forced: bool) -> str | None:
+    """The first thing that ``call`` lacks for ``train``, or None."""
+    if call.bias is not None:
+        return "no bias on the logits"
+    return lacks_compiled(call, forced, trains=True) or _lacks_keys(call, MOST_TRAINED_KEYS)
+
+
+def _lacks_keys(call: AttentionCall, most: int) -> str | None:
+    return None if 0 < call.key.shape[-2] <= most else f"1 to {most} keys"
 
 
 def infer(call: AttentionCall) -> Tensor:
     """softmax(Q Kᵀ / sqrt(d) + bias) V without gradients: (B, h, n, d)."""
-    query, key, value = (contiguous_rows(x) for x in call.tensors)
+    query, key, value = (contiguous_rows(x) for x in (call.query, call.key, call.value))
     out, bias = like_queries(query), call.float_bias()
     job = new_job(query, out, slot_key=key, slot_value=value)
     if bias is not None:
@@ -57,7 +64,7 @@ def infer(call: AttentionCall) -> Tensor:
 
 def train(call: AttentionCall) -> Tensor:
     """Attention through which gradients pass: (B, h, n, d)."""
-    return CompiledAttention.apply(*call.tensors, call.float_bias())
+    return CompiledAttention.apply(call.query, call.key, call.value, call.float_bias())
 
 
 class CompiledAttention(torch.autograd.Function):

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional.attention import formula
-from longform.functional.attention.call import AttentionCall
+from longform.functional.attention.formula import AttentionCall
 from longform.functional.execution import Execution, execution_mode
 from longform.functional.second_gradient import Gradients, differentiable_by
 

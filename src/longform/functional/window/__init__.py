@@ -10,47 +10,26 @@ Axes: B batch, n tokens, S slots, h heads, d head dimension, w block.
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from longform.functional import dispatch
 from longform.functional.attention import Weighted
-from longform.functional.attention.call import WHOLE_TILES, AttentionCall
-from longform.functional.attention.compiled import ENOUGH_QUERIES, FEW_KEYS
-from longform.functional.conditions import (
-    AVX512_BF16,
-    BFLOAT16,
-    EAGER,
-    GRADIENT,
-    LIBRARY,
-    NO_DISTANCES,
-    NO_DROPOUT,
-    NO_GRADIENT,
-    ON_CPU,
-    PLAIN,
-)
+from longform.functional.attention import compiled as attention_compiled
+from longform.functional.attention.formula import AttentionCall
 from longform.functional.dispatch import Kernel
 from longform.functional.slots import Memory
-from longform.functional.window import formula, sdpa_training, single_tokens, triton_kernel
-from longform.functional.window.call import (
-    BOTH_WAYS,
-    NO_SELECTION,
-    RIGHT_PADDED,
-    SHORT_TEXT,
-    SLOTS_ARE_TOKENS,
-    SOME_TEXT,
-    WHOLE_TEXT,
-    WindowCall,
+from longform.functional.window import compiled, formula, sdpa_training, single_tokens, triton_kernel
+from longform.functional.window.call import WindowCall
+from longform.functional.window.document import (
+    DocumentAttention,
+    DocumentPart,
+    blank_padding,
+    far_slots,
+    lacks_whole_texts,
 )
-from longform.functional.window.compiled import FEW_SEEN, PLAIN_MEMORY, CompiledDocument, train
-from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
 from longform.functional.window.selection import by_slot, by_token
-
-INFERENCE = (WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
-COMPILED_TRAINING = (
-    WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, NO_DISTANCES, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES,
-    FEW_SEEN, RIGHT_PADDED, PLAIN_MEMORY, NO_SELECTION,
-)  # fmt: skip
 
 
 def _by_documents(call: WindowCall) -> Tensor:
@@ -59,7 +38,7 @@ def _by_documents(call: WindowCall) -> Tensor:
     batch, heads, length, dim = call.query.shape
     out = call.query.new_empty(batch, length, heads, dim)
     blank_padding(out.transpose(1, 2), call.lengths)
-    query, key, value = call.tensors
+    query, key, value = call.query, call.key, call.value
     kernel = document_attention(query, key, value, call.distance_bias)
     options: Any = {"sinks": call.sinks, "bias": call.memory_bias, "budget": call.memory_budget}
     options |= {"distance_bias": call.distance_bias, "selected": call.selected}
@@ -85,24 +64,16 @@ def _attended(call: WindowCall, of_blocks: tuple[Tensor, Tensor]) -> Tensor:
 
 WINDOW = dispatch.operation(
     "window",
-    Kernel(
-        "single_tokens",
-        single_tokens.attend,
-        (*INFERENCE, NO_DISTANCES, SLOTS_ARE_TOKENS, SHORT_TEXT, RIGHT_PADDED, single_tokens.NOTHING_TO_SELECT),
-    ),
-    Kernel("documents", _by_documents, (*INFERENCE, RIGHT_PADDED)),
-    Kernel("triton", triton_kernel.attend, triton_kernel.NEEDS),
-    Kernel("compiled_training", train, (*COMPILED_TRAINING, LIBRARY, AVX512_BF16)),
-    Kernel("sdpa_training", sdpa_training.attend, (BOTH_WAYS, NO_DROPOUT, NO_DISTANCES, ON_CPU, EAGER, SOME_TEXT)),
+    Kernel("single_tokens", single_tokens.attend, single_tokens.lacks),
+    Kernel("documents", _by_documents, lacks_whole_texts),
+    Kernel("triton", triton_kernel.attend, triton_kernel.lacks),
+    Kernel("compiled_training", compiled.train, compiled.lacks_in_training, torch.bfloat16),
+    Kernel("sdpa_training", sdpa_training.attend, sdpa_training.lacks),
     Kernel("formula", _formula),
 )
 DOCUMENT = dispatch.operation(
     "document",
-    Kernel(
-        "compiled",
-        CompiledDocument,
-        (NO_DISTANCES, BFLOAT16, PLAIN, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, AVX512_BF16),
-    ),
+    Kernel("compiled", compiled.CompiledDocument, attention_compiled.lacks, torch.bfloat16),
     Kernel("sdpa", SdpaDocument),
 )
 
@@ -112,7 +83,7 @@ def document_attention(
 ) -> type[DocumentAttention]:
     """Kernel for documents with such query, key and value (..., ., d), without gradients, on a CPU."""
     call = AttentionCall(query, key, value, distance_bias=distance_bias)
-    return dispatch.find(DOCUMENT, call, call.kind())  # ty: ignore[invalid-explicit-return]  made with a text's slots
+    return dispatch.choose(DOCUMENT, call).run  # ty: ignore[invalid-return-type]  made with a text's slots
 
 
 def windowed_attention(

@@ -10,19 +10,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import Call, ask_gradient, lazy_property
-from longform.functional.dispatch import Condition
+from longform.functional.conditions import ask_gradient
 from longform.functional.masks import text_lengths
 from longform.functional.one_pass import cached_in_forward
 from longform.functional.slots import Memory
 from longform.functional.window import formula
 from longform.functional.window.selection import Selected, block_sums, opened, opened_distances, select
 
-SHORT = 512  # tokens of a text of which all pairs may stand in one table
+
+class lazy_property:
+    """A property that is found out when first asked for; functools' has a lock, which a compiler cannot trace."""
+
+    def __init__(self, find: Callable[[Any], Any]) -> None:
+        self.find, self.__doc__ = find, find.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, call: Any, owner: type | None = None) -> Any:
+        found = call.__dict__[self.name] = self.find(call)
+        return found
 
 
 @dataclass(eq=False)
-class WindowCall(Call):
+class WindowCall:
     """``query``, ``key``, ``value`` (B, h, n, d), padding blanked; ``form_memory`` gives keys and values (B, h, S, d).
 
     ``window`` w; ``memory_bias`` (h) or None; ``mask`` bool (B, n) or None; the first ``sinks`` slots are single
@@ -51,12 +62,7 @@ class WindowCall(Call):
     selected: int = 0
 
     def __post_init__(self) -> None:
-        self.tensors = (self.query, self.key, self.value)
         self.wide = torch.float64 if self.query.dtype == torch.float64 else torch.float32  # the dtype of biases
-        self.options = (
-            self.window, self.first_block is None, self.distance_bias is None, self.dropout > 0.0,
-            self.slots_are_tokens, self.neighbours is None, self.causal, self.selected > 0,
-        )  # fmt: skip
         self._given = {  # for formula.blocks_of and formula.far_parts
             "length": self.query.shape[2], "window": self.window, "dtype": self.wide, "sinks": self.sinks,
             "budget": self.memory_budget, "first": self.first_block or 0, "causal": self.causal,
@@ -66,14 +72,10 @@ class WindowCall(Call):
                 formula.blocks_before, length=self.query.shape[2], window=self.window, device=self.query.device
             )
 
-    def kind(self) -> tuple[Any, ...]:
-        """Facts on which the choice of a kernel depends; the memory's own weights may want a gradient too."""
-        return self.wants_gradient, *super().kind()
-
     @lazy_property
     def wants_gradient(self) -> bool:
         """Whether autograd will ask for a gradient: of the heads, of the memory, of its bias."""
-        if ask_gradient((*self.tensors, self.memory_bias, self.distance_bias)):
+        if ask_gradient((self.query, self.key, self.value, self.memory_bias, self.distance_bias)):
             return True
         # A projection may have weights of its own; where slots are tokens it has none.
         return torch.is_grad_enabled() and not self.slots_are_tokens and ask_gradient(self.memory[:2])
@@ -140,12 +142,3 @@ class WindowCall(Call):
     def blanked(self, out: Tensor) -> Tensor:
         """``out`` (B, h, n, d) with zeros on padding."""
         return out if self.mask is None else torch.where(self.mask[:, None, :, None], out, 0.0)
-
-
-RIGHT_PADDED = Condition("all padding on the right", lambda call: call.lengths is not None, of_values=True)
-SLOTS_ARE_TOKENS = Condition("no more tokens than slots, each slot a token", lambda call: call.slots_are_tokens)
-BOTH_WAYS = Condition("a text that is read both ways, no grid", lambda call: call.neighbours is None)
-WHOLE_TEXT = Condition("all tokens of the text, not a part of them", lambda call: call.first_block is None)
-NO_SELECTION = Condition("no selected slots", lambda call: not call.selected)
-SOME_TEXT = Condition("at least one text", lambda call: call.query.shape[0] > 0)
-SHORT_TEXT = Condition(f"at most {SHORT} tokens", lambda call: call.query.shape[2] <= SHORT, for_speed=True)

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from longform.functional.attention.compiled import MOST_TRAINED_KEYS, add_bias, give_heads, like_queries, new_job
-from longform.functional.conditions import is_plain
-from longform.functional.dispatch import Condition
+from longform.functional.conditions import is_plain, lacks_compiled
 from longform.functional.native.jobs import AttentionGradientJob, AttentionJob, contiguous_rows, pointer
 from longform.functional.native.library import run
 from longform.functional.second_gradient import Gradients, differentiable_by
@@ -24,16 +23,21 @@ from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
 from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, together
 
-FEW_SEEN = Condition(
-    f"at most {MOST_TRAINED_KEYS} keys for each query in training",
-    lambda call: 3 * call.window + call.memory.key.shape[2] <= MOST_TRAINED_KEYS,
-    of_values=True,
-)
-PLAIN_MEMORY = Condition(
-    "slots that are plain tensors of the heads' dtype",
-    lambda call: all(is_plain(x, call.query.dtype) for x in call.memory[:2]),
-    of_values=True,
-)
+
+def lacks_in_training(call: WindowCall, forced: bool) -> str | None:
+    """The first thing that ``call`` lacks for ``train``, or None; see dispatch.Kernel."""
+    if call.neighbours is not None or call.first_block is not None:
+        return "the whole of a text that is read both ways, no grid"
+    if call.selected:
+        return "no selected slots"
+    if missing := lacks_compiled(call, forced, trains=True):
+        return missing
+    if call.lengths is None:
+        return "all padding on the right"
+    if not all(is_plain(x, call.query.dtype) for x in call.memory[:2]):
+        return "slots that are plain tensors of the heads' dtype"
+    seen = 3 * call.window + call.memory.key.shape[2]
+    return None if seen <= MOST_TRAINED_KEYS else f"at most {MOST_TRAINED_KEYS} keys for each query in training"
 
 
 class CompiledDocument(DocumentAttention):
@@ -65,7 +69,15 @@ def train(call: WindowCall) -> Tensor:
     """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
     memory = call.memory
     return CompiledWindow.apply(
-        *call.tensors, memory.key, memory.value, call.blocks.far, call.head_bias, call.lengths, call.window
+        call.query,
+        call.key,
+        call.value,
+        memory.key,
+        memory.value,
+        call.blocks.far,
+        call.head_bias,
+        call.lengths,
+        call.window,
     )
 
 

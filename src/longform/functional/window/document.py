@@ -7,12 +7,13 @@ t tokens of selected slots.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from longform.functional.execution import has_values
 from longform.functional.one_pass import kept
 from longform.functional.slots import Memory, Slots
 from longform.functional.window.selection import Selected, block_sums, select
@@ -155,6 +156,23 @@ def far_slots(
         distance_bias = distance_bias.to(count.dtype)
     key, value = memory.key[document, :, used], memory.value[document, :, used]
     return FarSlots(key, value, count, size, sinks, bias, budget, distance_bias, selected)
+
+
+def lacks_whole_texts(call: Any, _: bool) -> str | None:
+    """The first thing that a WindowCall lacks to be attended document by document, or None; see dispatch.Kernel."""
+    if call.wants_gradient:
+        return "no gradient to form"
+    if call.first_block is not None:
+        return "all tokens of the text, not a part of them"
+    if call.neighbours is not None:
+        return "a text that is read both ways, no grid"
+    if call.dropout:
+        return "no dropout"
+    if not call.query.is_cpu:
+        return "tensors on a CPU"
+    if not has_values():
+        return "eager execution (no graph is traced, no torch.func transform)"
+    return "all padding on the right" if call.lengths is None else None
 
 
 def together(lengths: list[int], length: int) -> list[tuple[slice, int]]:

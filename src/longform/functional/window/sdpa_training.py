@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from longform.functional.execution import has_values
 from longform.functional.second_gradient import Gradients, differentiable_by
 from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
@@ -24,12 +25,28 @@ _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
+def lacks(call: WindowCall, _: bool) -> str | None:
+    """The first thing that ``call`` lacks for ``attend``, or None; see dispatch.Kernel."""
+    if call.neighbours is not None:
+        return "a text that is read both ways, no grid"
+    if call.dropout:
+        return "no dropout"
+    if call.distance_bias is not None:
+        return "no bias by distance"
+    if not call.query.is_cpu:
+        return "tensors on a CPU"
+    if not has_values():
+        return "eager execution (no graph is traced, no torch.func transform)"
+    return None if call.query.shape[0] else "at least one text"
+
+
 def attend(call: WindowCall) -> Tensor:
     """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
     memory, blocks = call.memory, call.blocks
     near = blocks.near.expand(len(call.query), -1, -1, -1)
     biases = near, blocks.far, call.head_bias, blocks.tokens
-    return call.blanked(BlockwiseAttention.apply(*call.tensors, memory.key, memory.value, *biases, call.window))
+    given = call.query, call.key, call.value, memory.key, memory.value, *biases, call.window
+    return call.blanked(BlockwiseAttention.apply(*given))
 
 
 def _blocks(x: Tensor, window: int) -> Tensor:

@@ -10,9 +10,24 @@ import torch
 from torch import Tensor
 
 from longform.functional.attention import slot_attention
-from longform.functional.dispatch import Condition
 from longform.functional.window.call import WindowCall
-from longform.functional.window.document import FarSlots, blank_padding, far_shares, together
+from longform.functional.window.document import FarSlots, blank_padding, far_shares, lacks_whole_texts, together
+
+SHORT = 512  # tokens of a text of which all pairs may stand in one table
+
+
+def lacks(call: WindowCall, forced: bool) -> str | None:
+    """The first thing that ``call`` lacks for ``attend``, or None; see dispatch.Kernel."""
+    if not call.slots_are_tokens:
+        return "no more tokens than slots, each slot a token"
+    if call.query.shape[2] > SHORT and not forced:
+        return f"at most {SHORT} tokens"
+    if call.distance_bias is not None:
+        return "no bias by distance"
+    if missing := lacks_whole_texts(call, forced):
+        return missing
+    selects = call.selected and token_bias(call, call.query.shape[2]) is not None
+    return "no selected slots, or slots that weigh what tokens do" if selects else None
 
 
 def attend(call: WindowCall) -> Tensor:
@@ -30,17 +45,8 @@ def attend(call: WindowCall) -> Tensor:
 
 def _attend(call: WindowCall, texts: slice, length: int) -> Tensor:
     bias = token_bias(call, length)
-    some = (x[texts, :, :length] for x in call.tensors)
+    some = (x[texts, :, :length] for x in (call.query, call.key, call.value))
     return slot_attention(*some, bias=None if bias is None else bias[None], block=call.window)[0]
-
-
-def _nothing_to_select(call: WindowCall) -> bool:
-    return not call.selected or token_bias(call, call.query.shape[2]) is None
-
-
-NOTHING_TO_SELECT = Condition(
-    "no selected slots, or slots that weigh what tokens do", _nothing_to_select, of_values=True
-)
 
 
 def token_bias(call: WindowCall, length: int) -> Tensor | None:

@@ -20,12 +20,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import NO_DROPOUT
-from longform.functional.dispatch import Condition
 from longform.functional.one_pass import cached_in_forward
 from longform.functional.positions.distances import beyond
 from longform.functional.second_gradient import Gradients, differentiable_by
-from longform.functional.triton_support import DEVICE, DTYPES, HAS_TRITON, OPTIONS, UNSEEN, WANTED_ON_CUDA, attempt
+from longform.functional.triton_support import DTYPES, OPTIONS, attempt, lacks_triton
 from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
 from longform.functional.window.selection import Selected, opened, opened_distances, tokens_of
@@ -53,13 +51,17 @@ TILES = {
 }
 
 
-SOME_TOKENS = Condition("at least one token", lambda call: call.query.numel() > 0)
-TAKEN = Condition(
-    "float32, bfloat16 or float16 heads of 16 to 256 features",
-    lambda call: call.query.dtype in DTYPES and 16 <= call.query.shape[-1] <= 256,
-)
-NO_GRID = Condition("a text, no grid", lambda call: call.neighbours is None or call.causal)
-NEEDS = (WANTED_ON_CUDA, NO_GRID, NO_DROPOUT, TAKEN, SOME_TOKENS, UNSEEN, DEVICE, HAS_TRITON)
+def lacks(call: WindowCall, forced: bool) -> str | None:
+    """The first thing that ``call`` lacks for ``attend``, or None; see dispatch.Kernel."""
+    if not (call.query.is_cuda or forced):
+        return "tensors on a CUDA device"  # elsewhere an interpreter runs it
+    if call.neighbours is not None and not call.causal:
+        return "a text, no grid"
+    if call.dropout:
+        return "no dropout"
+    if call.query.dtype not in DTYPES or not 16 <= call.query.shape[-1] <= 256:
+        return "float32, bfloat16 or float16 heads of 16 to 256 features"
+    return "at least one token" if call.query.numel() == 0 else lacks_triton(call.query)
 
 
 def attend(call: WindowCall) -> Tensor:
