@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from longform.functional import conditions, dispatch, norm, slots
+from longform.functional import conditions, dispatch
 from longform.functional.linear import amx as linear_amx
 from longform.functional.native import library
 
@@ -30,8 +30,7 @@ def machine(units: str | None = None, *, has_library: bool = True) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         for module in (conditions, linear_amx):
             patch.setattr(module, "best_units", lambda: units)
-        for module in (conditions, norm, slots):
-            patch.setattr(module, "native_library", lambda: "given" if has_library else None)
+        patch.setattr(conditions, "native_library", lambda: "given" if has_library else None)
         yield
 
 

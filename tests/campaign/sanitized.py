@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 import torch
 from kernel_tables import only
 from torch import Tensor
-from torch.nn.functional import gelu, layer_norm, linear, pad, scaled_dot_product_attention
+from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
 from longform.functional.attention import compiled as attention
 from longform.functional.attention import usable_slots
@@ -23,8 +23,7 @@ from longform.functional.attention.formula import AttentionCall
 from longform.functional.linear import amx as inference
 from longform.functional.linear import amx_training as training
 from longform.functional.native import library
-from longform.functional.norm import norm_by_library
-from longform.functional.slots import Memory, Slots, divisors, join_slots, make_slots, mean_by_library, sink_counts
+from longform.functional.slots import Memory, divisors, join_slots, make_slots, sink_counts
 from longform.functional.window import windowed_attention
 from longform.functional.window.compiled import CompiledDocument
 from longform.functional.window.document import DocumentPart, FarSlots
@@ -182,23 +181,8 @@ def linear_training(draw: Draw) -> None:
     check_gradients(out, exact, leaves, draw.tensor(rows, inputs))
 
 
-def rows_in_inference(draw: Draw) -> None:
-    """Layer normalisation, and means of runs."""
-    batch, length, features, size, sinks = draw.size(3), draw.size(200), 64 * draw.size(5), draw.size(9), draw.size(4)
-    x, weight, bias = (torch.randn(shape).to(HALF) for shape in ((batch, length, features), (features,), (features,)))
-    out = norm_by_library(x, weight, bias, epsilon=1e-5)
-    check(out, layer_norm(x.double(), (features,), weight.double(), bias.double(), 1e-5))
-    x, runs = draw.tensor(batch, length, features), -(-length // size)
-    count = torch.rand(batch, runs) * 2 * size
-    means = mean_by_library(x, Slots(count, torch.full((batch,), size), size, size), sinks=sinks)
-    seen = torch.where(torch.arange(length)[:, None] < sinks, 0.0, x.double())
-    total = pad(seen, (0, 0, 0, runs * size - length)).unflatten(1, (runs, size)).sum(dim=2)
-    check(means, total / count.clamp(min=1.0)[..., None])
-
-
 CASES: list[Callable[[Draw], None]] = [
     slots_attention, window_training, document_in_parts, linear_inference, linear_training,
-    rows_in_inference,
 ]  # fmt: skip
 
 

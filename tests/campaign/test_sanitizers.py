@@ -27,17 +27,23 @@ OPTIONS = {
     "TSAN_OPTIONS": "halt_on_error=1 ignore_noninstrumented_modules=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
-CASES = {MEMORY: scaled(18, 120), RACES: scaled(12, 36)}  # multiples of the six kinds
+CASES = {MEMORY: scaled(15, 100), RACES: scaled(10, 30)}  # of five kinds
 PLANTED = {  # file, what is there, what is put in its place, and what the sanitizer says
     "a tensor": (
         MEMORY,
-        "rows.c",
-        "j < 4; j++) store_rounded(out + start + j * LANES, sum[j]",
-        "j < 5; j++) store_rounded(out + start + j * LANES, sum[j % 4]",
+        "linear.c",
+        "job->x + (end - rows + i) * job->x_row",
+        "job->x + (end + i) * job->x_row",
         "heap-buffer-overflow",
     ),
     "a workspace": (MEMORY, "linear.c", "packed - memory;", "packed - memory - 64;", "heap-buffer-overflow"),
-    "division": (MEMORY, "rows.c", "- 1) / job->size;", "- 1) / (job->size - job->size);", "division by zero"),
+    "division": (
+        MEMORY,
+        "linear.c",
+        "task / w->cut.sides *",
+        "task / (w->cut.sides - w->cut.sides) *",
+        "division by zero",
+    ),
     "a race": (RACES, "tasks.h", "__atomic_fetch_add(tasks, 1, __ATOMIC_RELAXED)", "(*tasks)++", "data race"),
 }
 

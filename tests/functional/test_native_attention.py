@@ -259,7 +259,5 @@ def test_without_a_library_there_are_no_units(monkeypatch):
     assert UNITS_OF_THE_MACHINE.__wrapped__() is None
     monkeypatch.setattr(native_library, "best_units", lambda: None)
     assert native_library.kernels() == "none"
-    monkeypatch.setattr(native_library, "native_library", lambda: "given")
-    assert native_library.kernels() == "generic"
     monkeypatch.setattr(native_library, "best_units", lambda: "avx512")
     assert native_library.kernels() == "avx512"

@@ -15,7 +15,7 @@ from longform.functional.native import jobs, library
 from longform.functional.native.jobs import JOBS, Heads, heads_of, pointer, strided
 
 SOURCES = Path(jobs.__file__).parent / "csrc"
-NAMES = {job: f"{name}_job" for job, name in {**jobs.TILED, jobs.MeanJob: "mean", jobs.NormJob: "norm"}.items()}
+NAMES = {job: f"{name}_job" for job, name in jobs.KERNELS.items()}
 
 
 def compiler() -> str:
@@ -49,7 +49,11 @@ class Grown(ctypes.Structure):
 
 
 class Swapped(ctypes.Structure):
-    _fields_ = [jobs.NormJob._fields_[1], jobs.NormJob._fields_[0], *jobs.NormJob._fields_[2:]]
+    _fields_ = [
+        jobs.WeightGradientJob._fields_[1],
+        jobs.WeightGradientJob._fields_[0],
+        *jobs.WeightGradientJob._fields_[2:],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +114,7 @@ from longform.functional.attention import compiled as attention
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.linear import amx_training as linear
 from longform.functional.native import library
-from longform.functional.native.jobs import LinearJob, MeanJob, NormJob
+from longform.functional.native.jobs import LinearJob
 
 if sys.argv[1] == "portable":
     library.best_units = lambda: None
@@ -125,9 +129,6 @@ assert linear.product(zeros(0, 64), weight, bias).shape == (0, 32)
 assert linear.input_gradient(zeros(0, 32), weight).shape == (0, 64)
 assert not any(x.any() for x in linear.weight_gradient(zeros(0, 32), zeros(0, 64), with_bias=True))
 library.run(LinearJob(rows=0, inputs=64, outputs=32))
-library.run(MeanJob(batch=2, rows=0, features=64, size=3))
-library.run(MeanJob(batch=0, rows=4, features=64, size=3))
-library.run(NormJob(rows=0, features=64))
 for batch, queries in ((2, 0), (0, 20)):
     given = [zeros(batch, 3, n, 32) for n in (queries, 7, 7)]
     assert attention.infer(AttentionCall(*(x.detach() for x in given))).shape == (batch, 3, queries, 32)

@@ -18,15 +18,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import is_plain
 from longform.functional.execution import Execution, execution_mode, has_values
 from longform.functional.masks import document_lengths, unseen_lengths, without_first
-from longform.functional.native.jobs import MeanJob, contiguous_rows, pointer, strided
-from longform.functional.native.library import native_library, run
 from longform.functional.one_pass import cached_in_forward, constant
 from longform.functional.triton_support import DTYPES, OPTIONS, attempt, has_triton
 
-SHORT_RUN, FEATURE_MULTIPLE = 8, 64
 TRITON_TOKENS, TRITON_FEATURES = 16, 128  # that are read at a time
 
 
@@ -155,10 +151,10 @@ def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, sin
             return without_first(x, sinks)
         if sinks or x.shape[1] % uniform:
             return _sums_of_runs(x, uniform, sinks)
-        return _totals(x.unflatten(1, (-1, uniform)))
+        return x.unflatten(1, (-1, uniform)).sum(dim=2)
     x = without_first(x, sinks)
     if uniform is not None:
-        return _totals(runs_of(x, uniform, 0.0))
+        return runs_of(x, uniform, 0.0).sum(dim=2)
     wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     index = slot_of_position(x, size, limit - 1)
     return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
@@ -168,20 +164,7 @@ def _sums_of_runs(x: Tensor, size: int, sinks: int) -> Tensor:
     """segment_sum of runs of one size, with no copy of ``x``: runs with sinks, whole runs, and what is left."""
     whole, first = x.shape[1] // size * size, -(-sinks // size) * size
     parts = (without_first(x[:, :first], sinks), x[:, first:whole], x[:, max(first, whole) :])
-    return torch.cat([_totals(runs_of(part, size, 0.0)) for part in parts if part.shape[1]], dim=1)
-
-
-def _totals(runs: Tensor) -> Tensor:
-    """(B, S, size, F) -> (B, S, F). On a CPU torch sums few bfloat16 values slowly, and copies them if in float32."""
-    size = runs.shape[2]
-    if runs.dtype != torch.bfloat16 or size > SHORT_RUN or runs.is_cuda:
-        return runs.sum(dim=2)
-    if runs.requires_grad or torch.compiler.is_compiling():
-        return runs.sum(dim=2, dtype=torch.float32).to(runs.dtype)
-    total = runs[:, :, 0].float()
-    for place in range(1, size):
-        total += runs[:, :, place]
-    return total.to(runs.dtype)
+    return torch.cat([runs_of(part, size, 0.0).sum(dim=2) for part in parts if part.shape[1]], dim=1)
 
 
 def mean_pool(*tensors: Tensor, slots: Slots, limit: int, sinks: int = 0) -> list[Tensor]:
@@ -190,14 +173,10 @@ def mean_pool(*tensors: Tensor, slots: Slots, limit: int, sinks: int = 0) -> lis
 
     ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
     """
-    x = tensors[0]
-    if slots.uniform is not None and not torch.is_grad_enabled():
-        if x.is_cuda and suits_triton(*tensors):
-            found = [pool_by_triton(x, slots, sinks=sinks) for x in tensors]
-            if all(x is not NotImplemented for x in found):
-                return found
-        elif x.dtype == torch.bfloat16 and suits_library(*tensors):
-            return [mean_by_library(x, slots, sinks=sinks) for x in tensors]
+    if tensors[0].is_cuda and slots.uniform is not None and not torch.is_grad_enabled() and suits_triton(*tensors):
+        found = [pool_by_triton(x, slots, sinks=sinks) for x in tensors]
+        if all(x is not NotImplemented for x in found):
+            return found
     count, means = slots.count.clamp(min=1.0)[..., None], []
     for x in tensors:
         total = segment_sum(x, slots.size, slots.uniform, limit=limit, sinks=sinks)
@@ -259,36 +238,6 @@ def pool_by_triton(x: Tensor, slots: Slots, weights: Tensor | None = None, *, si
         return out
 
     return attempt(("slots", x.dtype, features), pooled)
-
-
-def suits_library(*tensors: Tensor) -> bool:
-    """Whether ``mean_by_library`` takes such tensors (B, n, F) here: plain, not empty, bfloat16 on a CPU, F a multiple
-    of 64.
-    """
-    for x in tensors:
-        if not is_plain(x, torch.bfloat16) or x.numel() == 0 or x.shape[2] % FEATURE_MULTIPLE:
-            return False
-    return execution_mode() is Execution.PLAIN and native_library() is not None
-
-
-def mean_by_library(x: Tensor, slots: Slots, *, sinks: int = 0) -> Tensor:
-    """Means of x (B, n, F) over slots of one size by csrc/rows.c, without gradients: (B, S, F).
-
-    torch sums few bfloat16 values slowly, or copies them as float32 first: 2,048 tokens of 768 features, 8 a run, took
-    it 0.53 ms on two cores, and the kernel 0.14.
-    """
-    size, count, x = slots.uniform, slots.count.float().contiguous(), contiguous_rows(x)
-    assert size is not None
-    batch, length, features = x.shape
-    runs = -(-length // size)
-    out = x.new_empty(batch, runs, features)
-    job = MeanJob(
-        out=pointer(out, torch.bfloat16, batch, runs, features), count=pointer(count, torch.float32, batch, runs),
-        count_batch=runs, batch=batch, rows=length, features=features, size=size, sinks=sinks,
-    )  # fmt: skip
-    job.x, job.x_batch, job.x_row = strided(x, torch.bfloat16, *x.shape)
-    run(job)
-    return out
 
 
 def max_pool(x: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:

@@ -111,10 +111,7 @@ class Block(nn.Module):
         return self.after_attention(self.dropout(out), hidden_states), weights
 
     def after_attention(self, attended: Tensor, residual: Tensor | None) -> Tensor:
-        """Norms and feed-forward of attention and its ``residual``, both (B, c, D), or of their sum: (B, c, D).
-
-        ``attended`` may be overwritten where no gradient is wanted.
-        """
+        """Norms and feed-forward of attention and its ``residual``, both (B, c, D), or of their sum: (B, c, D)."""
         if self.pre_norm:
             hidden = attended if residual is None else residual + attended
             inside = self.feed_forward_norm(hidden)

@@ -1,29 +1,25 @@
-"""Norms over features: torch's own, and one for inference.
+"""Norms over features: torch's own, and one for inference on a GPU.
 
 Axes: F features.
 """
 
-import torch
 from torch import Tensor, nn
 
 from longform.functional.norm import layer_norm
 
 
 class InferenceNorm(nn.LayerNorm):
-    """torch's layer normalisation by the fastest kernel: what ``pack_weights`` makes of an nn.LayerNorm."""
+    """Layer normalisation that adds a residual in its pass: what ``pack_weights`` makes of an nn.LayerNorm on a GPU."""
 
-    def forward(self, input: Tensor, residual: Tensor | None = None, *, in_place: bool = False) -> Tensor:
-        """input (..., F), plus ``residual`` if that is given -> (..., F).
-
-        ``in_place``: nobody needs the input afterwards, its memory may be used.
-        """
-        return layer_norm(input, self.weight, self.bias, epsilon=self.eps, in_place=in_place, residual=residual)
+    def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
+        """input (..., F), plus ``residual`` if that is given -> (..., F)."""
+        return layer_norm(input, self.weight, self.bias, epsilon=self.eps, residual=residual)
 
 
 def normalised(norm: nn.Module, x: Tensor, residual: Tensor | None) -> Tensor:
-    """``norm`` of x (..., F), plus ``residual`` if there is one; x may be overwritten where no gradient is wanted."""
+    """``norm`` of x (..., F), plus ``residual`` if there is one."""
     if type(norm) is InferenceNorm:
-        return norm(x, residual, in_place=not torch.is_grad_enabled())
+        return norm(x, residual)
     return norm(x if residual is None else residual + x)
 
 

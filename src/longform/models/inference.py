@@ -40,7 +40,7 @@ def pack_weights(model: Model) -> Model:
         )
     replace_linears(encoder, pack_linear, keep=_kept)
     for part in encoder.modules():
-        if type(part) is nn.LayerNorm and not is_hooked(part):
+        if type(part) is nn.LayerNorm and part.weight.is_cuda and not is_hooked(part):
             part.__class__ = InferenceNorm  # the same parameters
         if isinstance(part, FeedForward) and _is_plain_on_gpu(part.intermediate):
             part.intermediate.__class__ = InferenceLinear  # computes a GELU with the product

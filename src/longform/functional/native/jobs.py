@@ -74,35 +74,14 @@ class WeightGradientJob(ctypes.Structure):
     ]
 
 
-class MeanJob(ctypes.Structure):
-    """Means of runs of rows."""
-
-    _fields_ = [
-        *_fields(POINTER, "x out count"),
-        *_fields(INTEGER, "x_batch x_row count_batch batch rows features size sinks threads"),
-    ]
-
-
-class NormJob(ctypes.Structure):
-    """Layer normalisation."""
-
-    _fields_ = [
-        *_fields(POINTER, "x weight bias out"),
-        *_fields(INTEGER, "rows features threads"),
-        ("epsilon", FLOAT),
-    ]
-
-
-TiledJob = AttentionJob | AttentionGradientJob | LinearJob | WeightGradientJob
-Job = TiledJob | MeanJob | NormJob
-TILED: dict[type[TiledJob], str] = {  # kernels that are compiled for AMX and as loops
+Job = AttentionJob | AttentionGradientJob | LinearJob | WeightGradientJob
+KERNELS: dict[type[Job], str] = {
     AttentionJob: "attention",
     AttentionGradientJob: "attention_gradient",
     LinearJob: "linear",
     WeightGradientJob: "weight_gradient",
 }
-ROWS: dict[type[MeanJob | NormJob], str] = {MeanJob: "mean_of_runs", NormJob: "layer_norm"}
-JOBS: tuple[type[Job], ...] = (*TILED, *ROWS)  # in the order of csrc/module.c
+JOBS: tuple[type[Job], ...] = tuple(KERNELS)  # in the order of csrc/module.c
 
 
 def digest(jobs: tuple[type[ctypes.Structure], ...] = (Heads, *JOBS)) -> int:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.functional.native.jobs import JOBS, ROWS, TILED, VERSION, Heads, Job, MeanJob, NormJob, digest
+from longform.functional.native.jobs import JOBS, KERNELS, VERSION, Heads, Job, digest
 
-UNITS, PORTABLE = ("amx", "avx512"), "portable"  # what tiled kernels are compiled for; loops for any machine
+UNITS, PORTABLE = ("amx", "avx512"), "portable"  # what kernels are compiled for; loops for any machine
 LINE = 64  # bytes of a cache line, where rows of tiles begin
 KEPT = 2**26  # bytes of workspace that a thread holds on to at most
 
@@ -45,18 +45,15 @@ def _declare(library: ctypes.CDLL) -> None:
     if list((ctypes.c_int64 * len(wanted)).in_dll(library, "longform_built_for")) != wanted:
         raise ValueError("it was built from other sources")
     library.longform_grants_amx.restype = ctypes.c_int
-    for (job, name), units in product(TILED.items(), (*UNITS, PORTABLE)):
+    for (job, name), units in product(KERNELS.items(), (*UNITS, PORTABLE)):
         kernel, workspace = library[f"longform_{name}_{units}"], library[f"longform_{name}_workspace_{units}"]
         kernel.argtypes = workspace.argtypes = [ctypes.POINTER(job)]
         kernel.restype, workspace.restype = None, ctypes.c_int64
-    for job, name in ROWS.items():
-        kernel = library[f"longform_{name}"]
-        kernel.argtypes, kernel.restype = [ctypes.POINTER(job)], None
 
 
 @cache
 def best_units() -> str | None:
-    """The best units of this machine that tiled kernels are written for: of ``UNITS``, or None."""
+    """The best units of this machine that kernels are written for: of ``UNITS``, or None."""
     library = native_library()
     if library is None or not torch.cpu._is_avx512_bf16_supported():
         return None
@@ -64,20 +61,15 @@ def best_units() -> str | None:
 
 
 def kernels() -> str:
-    """Compiled kernels that serve by themselves: "amx" (all), "avx512" (those of attention, and those that need no
-    units), "generic" (the latter) or "none".
-    """
-    return best_units() or ("none" if native_library() is None else "generic")
+    """Compiled kernels that serve by themselves: "amx" (all), "avx512" (those of attention) or "none"."""
+    return best_units() or "none"
 
 
 def run(job: Job) -> None:
-    """Have ``job`` done with torch's threads: tiled ones by this machine's units, or by loops where it has none."""
+    """Have ``job`` done with torch's threads, by this machine's units, or by loops where it has none."""
     job.threads = torch.get_num_threads()
     given = ctypes.byref(job)
-    if isinstance(job, MeanJob | NormJob):
-        _function(f"longform_{ROWS[type(job)]}")(given)
-        return
-    name, units = TILED[type(job)], best_units() or PORTABLE
+    name, units = KERNELS[type(job)], best_units() or PORTABLE
     job.workspace_bytes = _function(f"longform_{name}_workspace_{units}")(given)
     workspace = _workspace(job.threads * job.workspace_bytes + LINE)
     job.workspace = -(-workspace.data_ptr() // LINE) * LINE

@@ -83,7 +83,7 @@ def document_attention(
 ) -> type[DocumentAttention]:
     """Kernel for documents with such query, key and value (..., ., d), without gradients, on a CPU."""
     call = AttentionCall(query, key, value, distance_bias=distance_bias)
-    return dispatch.choose(DOCUMENT, call).run  # ty: ignore[invalid-return-type]  made with a text's slots
+    return dispatch.choose(DOCUMENT, call).run  # ty: ignore[invalid-explicit-return]  made with a text's slots
 
 
 def windowed_attention(

@@ -7,7 +7,7 @@
 
 /* Which structures these are, and what is done with them: VERSION and `digest` of ../jobs.py. */
 #define JOBS_VERSION 1
-#define JOBS_DIGEST 0x21ef626c
+#define JOBS_DIGEST 0x90a45f8b
 
 typedef uint16_t bf16; /* bfloat16: the upper 16 bits of a float */
 
@@ -85,25 +85,3 @@ typedef struct {
     int64_t x_row, d_out_row, rows, inputs, outputs;
     WORKERS;
 } weight_gradient_job;
-
-/* Row s of `out` (B, S, F): the sum of rows s size to (s + 1) size of `x` (B, n, F), as far as there are such rows and
- * without the first `sinks`, over `count` (B, S), or over 1 where that is less. F is a multiple of 64. */
-typedef struct {
-    const bf16 *x;
-    bf16 *out;
-    const float *count;
-    int64_t x_batch, x_row, count_batch;
-    int64_t batch, rows, features, size, sinks, threads;
-} mean_job;
-
-#define MOST_FEATURES 4096 /* of a row that is normalised */
-
-/* `out` (n, F): rows of `x` (n, F) less their mean, over the root of their variance + `epsilon`, times `weight` (F),
- * plus `bias` (F); all contiguous, computed as floats and rounded once. F is a multiple of 64, and at most
- * MOST_FEATURES. */
-typedef struct {
-    const bf16 *x, *weight, *bias;
-    bf16 *out;
-    int64_t rows, features, threads;
-    float epsilon;
-} norm_job;
