@@ -144,7 +144,7 @@ def document_in_parts(draw: Draw) -> None:
     for start in range(0, length, rows):
         stop = min(start + rows, length)
         reach = slice(max(0, start - window), min(stop + window, length))
-        part = DocumentPart(query[:, start:stop], key[:, reach], value[:, reach], length, window, start)
+        part = DocumentPart(query[:, start:stop], key[:, reach], value[:, reach], length, window, start, reach.start)
         attend(part, in_parts[start:stop])
     check(in_parts, whole)
 

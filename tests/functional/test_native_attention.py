@@ -159,7 +159,7 @@ def test_window_equals_the_fused_path_in_float64_whole_and_in_parts(sizes, lengt
         stop = min(start + rows, length)
         reach = slice(max(0, start - window_size), min(stop + window_size, length))
         attend(
-            DocumentPart(query[:, start:stop], key[:, reach], value[:, reach], length, window_size, start),
+            DocumentPart(query[:, start:stop], key[:, reach], value[:, reach], length, window_size, start, reach.start),
             in_parts[start:stop],
         )
     assert_close(in_parts, out)

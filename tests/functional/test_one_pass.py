@@ -5,44 +5,48 @@ import torch
 from model_kinds import KINDS, LONGEST, model, text
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from longform.functional import slots
 from longform.functional.one_pass import cached_in_forward, one_pass
 from longform.functional.slots import make_slots
 from longform.functional.window import formula
+from longform.layers import sequence_projection
 from tolerances import assert_close
 
 WHERE = {"batch": 2, "length": 6, "device": torch.device("cpu"), "sizes": (1, 2), "slots": 4}
 
 
+def slots_of(mask, **options):
+    return cached_in_forward(make_slots, mask, **(WHERE | options))
+
+
 def test_outside_of_a_pass_all_is_made_anew():
-    assert make_slots(None, **WHERE) is not make_slots(None, **WHERE)
+    assert slots_of(None) is not slots_of(None)
 
 
 def test_in_a_pass_the_same_mask_has_the_same_slots():
     mask = torch.ones(2, 6, dtype=torch.bool)
     with one_pass():
-        first = make_slots(mask, **WHERE)
-        assert make_slots(mask, **WHERE) is first
-        assert make_slots(mask.clone(), **WHERE) is not first
-        assert make_slots(mask, **WHERE | {"slots": 3}) is not first
+        first = slots_of(mask)
+        assert slots_of(mask) is first
+        assert slots_of(mask.clone()) is not first
+        assert slots_of(mask, slots=3) is not first
         with one_pass():  # a model within a model
-            assert make_slots(mask, **WHERE) is not first
-        assert make_slots(mask, **WHERE) is first
+            assert slots_of(mask) is not first
+        assert slots_of(mask) is first
     with one_pass():
-        assert make_slots(mask, **WHERE) is not first
+        assert slots_of(mask) is not first
 
 
 def test_masks_that_come_and_go_are_not_taken_for_each_other():
     with one_pass():
         for tokens in range(1, 7):
             mask = torch.arange(6).expand(2, 6) < tokens  # where the last one may have stood
-            assert make_slots(mask, **WHERE).count.sum() == 2 * tokens
+            assert slots_of(mask).count.sum() == 2 * tokens
 
 
 def test_an_error_ends_the_pass():
     with pytest.raises(ZeroDivisionError), one_pass():
         cached_in_forward(lambda: 1 / 0)
-    assert make_slots(None, **WHERE) is not make_slots(None, **WHERE)
+    assert slots_of(None) is not slots_of(None)
 
 
 def counted(monkeypatch, module, name):
@@ -70,7 +74,7 @@ def test_a_traced_graph_shares_nothing_and_may_have_a_length_of_its_own(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_a_model_asks_once_for_all_its_layers(kind, monkeypatch):
-    made, given, asked = model(kind), text(3, LONGEST), counted(monkeypatch, slots, "_make_slots")
+    made, given, asked = model(kind), text(3, LONGEST), counted(monkeypatch, sequence_projection, "make_slots")
     found = made(**given).last_hidden_state
     dense = made.config.projection in ("linear", "random") or kind == "window over everything"
     assert len(asked) == (0 if dense else 2 if kind == "k of each head" else 1)

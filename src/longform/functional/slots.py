@@ -20,7 +20,7 @@ from torch import Tensor
 
 from longform.functional.execution import Execution, execution_mode, has_values
 from longform.functional.masks import document_lengths, unseen_lengths, without_first
-from longform.functional.one_pass import cached_in_forward, constant
+from longform.functional.one_pass import constant
 from longform.functional.triton_support import DTYPES, OPTIONS, attempt, has_triton
 
 TRITON_TOKENS, TRITON_FEATURES = 16, 128  # that are read at a time
@@ -79,14 +79,6 @@ def make_slots(
     ``sizes``: the tokens a slot may cover, ascending: divisors(C), or (C,) for a kernel with that many taps;
     ``slots`` k. ``sinks``: leading positions that are not counted.
     """
-    where: Any = {"batch": batch, "length": length, "device": device}
-    return cached_in_forward(_make_slots, mask, **where, sizes=sizes, slots=slots, sinks=sinks)
-
-
-def _make_slots(
-    mask: Tensor | None, *, batch: int, length: int, device: torch.device, sizes: tuple[int, ...], slots: int,
-    sinks: int,
-) -> Slots:  # fmt: skip
     if len(sizes) == 1:
         size, uniform = torch.full((batch,), sizes[0], dtype=torch.long, device=device), sizes[0]
     elif mask is None and not torch.compiler.is_compiling():  # known without asking the device

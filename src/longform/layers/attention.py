@@ -201,7 +201,6 @@ class LinformerAttention(SelfAttention):
         if window is not None and not self.covers_all:
             self.memory_bias = nn.Parameter(torch.empty(num_heads))
         LinformerAttention.reset_parameters(self)
-        self.is_special = tiles is not None or len(self.head_groups) > 1
         _move(self, device, dtype)
 
     def reset_parameters(self) -> None:
@@ -237,13 +236,17 @@ class LinformerAttention(SelfAttention):
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
         if shared.distance_bias is not None or shared.query_mask is not None:
             self.check_shared(shared, hidden_states)
-        if self._needs_special_case(hidden_states, context, shared):
-            attend = self._special_case(hidden_states, context, context_mask, grid, shared)
+        attend = self._special_case(hidden_states, context, context_mask, grid, shared)
+        if attend is not None:
             out, weights = attend(self, hidden_states, mask, output_attentions=output_attentions)
         else:
             x, mask = self.prepare(hidden_states, mask)  # (B, n, D), zeros on padding
-            x = self.convolve(x, mask)  # (B, n, D)
-            query = self.queries_of(hidden_states, x, mask, shared)  # (B, h, n, d)
+            if self.convolution is not None:
+                x = self.convolution(x, mask)  # (B, n, D)
+            if shared.query_mask is None and shared.query is None:
+                query = self.queries(x, shared.rotation)  # (B, h, n, d)
+            else:
+                query = self.queries_of(hidden_states, x, mask, shared)
             options: Any = {
                 "dropout": self.dropout_rate,
                 "distance_bias": shared.distance_bias,
@@ -348,7 +351,8 @@ class LinformerAttention(SelfAttention):
 
     def streams(self, length: int) -> bool:
         """Whether a text of ``length`` tokens may be attended some tokens at a time, from slots and neighbours."""
-        return not (self.causal or self.is_special or self.reaches_all(length))
+        plain = self.grid is None and len(self.head_groups) == 1 and not self.causal
+        return plain and not self.reaches_all(length)
 
     def attend_nothing(
         self, hidden_states: Tensor, mask: Tensor | None = None, *, output_attentions: bool = False
@@ -368,17 +372,12 @@ class LinformerAttention(SelfAttention):
         shares = self.value is self.key
         return [key, key if shares else repeated_heads(self.value, self.num_key_value_heads, times)]
 
-    def _needs_special_case(self, hidden_states: Tensor, context: Tensor | None, shared: Shared) -> bool:
-        """Whether the plain steps do not serve: another source, a cache, a grid, heads of several k, no tokens."""
-        elsewhere = context is not None or shared.context is not None or shared.cache is not None
-        return self.is_special or elsewhere or is_empty(hidden_states)
-
     def _special_case(
         self, hidden_states: Tensor, context: Tensor | None, context_mask: Tensor | None, grid: tuple[int, ...] | None,
         shared: Shared,
-    ) -> Callable[..., tuple[Tensor, Tensor | None]]:  # fmt: skip
+    ) -> Callable[..., tuple[Tensor, Tensor | None]] | None:  # fmt: skip
         """The function that attends in place of the plain steps: (layer, hidden states, mask) -> (B, n, h d), and
-        weights or None.
+        weights or None. For another source, no tokens, a grid, a cache, heads of several k; else None.
         """
         if context is None:
             context, context_mask = shared.context, shared.context_mask
@@ -391,4 +390,4 @@ class LinformerAttention(SelfAttention):
             return partial(attend_grid, grid=self.grid, extents=grid, shared=shared)
         if shared.cache is not None:
             return partial(attend_cached, shared=shared)
-        return partial(attend_by_groups, shared=shared)
+        return partial(attend_by_groups, shared=shared) if len(self.head_groups) > 1 else None

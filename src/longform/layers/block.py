@@ -55,10 +55,15 @@ class FeedForward(nn.Module):
             first, second = self.intermediate, self.output
             return trained_feed_forward(hidden, first.weight, first.bias, second.weight, second.bias)
         if 0 < self.chunk_size < hidden.shape[1] and not torch.compiler.is_compiling():
-            parts = [self.output(self._inside(part)) for part in hidden.split(self.chunk_size, dim=1)]
-            out = torch.cat(parts, dim=1)
+            out = torch.cat([FeedForward.forward(self, part) for part in hidden.split(self.chunk_size, dim=1)], dim=1)
             return out if residual is None else residual + out
-        inside = self._inside(hidden)
+        fuses = type(self.intermediate) in FUSED and type(self.activation) is nn.GELU
+        if self.gate is not None:
+            inside = self.activation(self.gate(hidden)) * self.intermediate(hidden)
+        elif fuses and not (is_hooked(self.intermediate) or is_hooked(self.activation)):
+            inside = self.intermediate(hidden, activation=self.activation)
+        else:
+            inside = self.activation(self.intermediate(hidden))
         return self.output(inside) if residual is None else self.output(inside, residual=residual)
 
     def _is_plain(self) -> bool:
@@ -67,15 +72,6 @@ class FeedForward(nn.Module):
         if self.gate is not None or self.chunk_size or not exact or is_hooked(self.activation):
             return False
         return are_affine(self.intermediate, self.output)
-
-    def _inside(self, hidden: Tensor) -> Tensor:
-        """hidden (B, n, D) -> (B, n, ``intermediate_size``)."""
-        if self.gate is not None:
-            return self.activation(self.gate(hidden)) * self.intermediate(hidden)
-        fuses = type(self.intermediate) in FUSED and type(self.activation) is nn.GELU
-        if fuses and not (is_hooked(self.intermediate) or is_hooked(self.activation)):
-            return self.intermediate(hidden, activation=self.activation)
-        return self.activation(self.intermediate(hidden))
 
 
 class Block(nn.Module):
@@ -118,19 +114,14 @@ class Block(nn.Module):
         else:
             inside = hidden = normalised(self.attention_norm, attended, residual)
         rest: Tensor | None = hidden
-        if self.adds_residual and not self.training:
-            out, rest = self.feed_forward(inside, residual=hidden), None
+        feed_forward = self.feed_forward
+        if type(feed_forward) is FeedForward and type(feed_forward.output) is PackedLinear and not self.training:
+            out, rest = feed_forward(inside, residual=hidden), None
         else:
-            out = self.dropout(self.feed_forward(inside))
+            out = self.dropout(feed_forward(inside))
         if self.pre_norm:
             return out if rest is None else rest + out
         return normalised(self.feed_forward_norm, out, rest)
-
-    @property
-    def adds_residual(self) -> bool:
-        """Whether the feed-forward part adds a residual in the pass of its last product, as a packed one does."""
-        feed_forward = self.feed_forward
-        return type(feed_forward) is FeedForward and type(feed_forward.output) is PackedLinear
 
     def in_parts(self, hidden: Tensor, mask: Tensor | None, shared: Shared, *, in_place: bool) -> Tensor:
         """``forward`` of hidden (B, n, D) where no gradient is wanted (streaming.can_run_in_parts): some tokens at a

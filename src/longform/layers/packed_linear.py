@@ -47,23 +47,6 @@ class PackedLinear(nn.Module):
         An exact GELU is computed with the product where nobody watches the layer or the activation. Raises InputError
         where a gradient is wanted, in torch.compile, under autocast, for another dtype or device.
         """
-        weight = self.weight_for(x)
-        if not x.numel():
-            return x.new_empty(*x.shape[:-1], self.out_features)
-        gelu = activation is not None and activation.approximate == "none"
-        out = self._multiply(x, weight, self.bias, gelu=gelu, residual=residual)
-        return out if activation is None or gelu else activation(out)
-
-    @property
-    def weight(self) -> Tensor:
-        """The weight (F, D), opaque, for functional.linear."""
-        return self._packed.weight
-
-    def weight_for(self, x: Tensor) -> Tensor:
-        """The weight (F, D), opaque, for a product of ``x`` (..., D) or of its means.
-
-        Raises InputError for an ``x`` that ``forward`` refuses.
-        """
         if torch.compiler.is_compiling():
             raise InputError("a packed layer is not compiled: compile the model without packing its weights")
         if torch.is_autocast_enabled("cpu"):
@@ -72,6 +55,15 @@ class PackedLinear(nn.Module):
             raise InputError("a packed layer has no gradient: use torch.no_grad(), or train before it is packed")
         if x.dtype != self.dtype or x.device.type != "cpu":
             raise InputError(f"packed for {self.dtype} on the CPU, and given {x.dtype} on {x.device.type}: {OTHERWISE}")
+        if not x.numel():
+            return x.new_empty(*x.shape[:-1], self.out_features)
+        gelu = activation is not None and activation.approximate == "none"
+        out = self._multiply(x, self._packed.weight, self.bias, gelu=gelu, residual=residual)
+        return out if activation is None or gelu else activation(out)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight (F, D), opaque, for functional.linear."""
         return self._packed.weight
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:

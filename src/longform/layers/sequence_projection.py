@@ -292,7 +292,7 @@ class RunProjection(SequenceProjection):
         """The mask (B, n) of ``batch`` texts of ``length`` tokens without its sinks, and the slots of what is left."""
         where: Any = {"batch": batch, "length": length, "device": device}
         rest = cached_in_forward(rest_mask, mask, sinks=sinks, **where) if sinks else mask
-        return rest, make_slots(rest, sizes=self.sizes, slots=self.slots, **where)
+        return rest, cached_in_forward(make_slots, rest, sizes=self.sizes, slots=self.slots, **where)
 
 
 def with_sinks(memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int) -> Memory:
@@ -339,7 +339,8 @@ class MeanProjection(RunProjection):
     ) -> tuple[Tensor | None, Slots]:
         """Means leave sinks out by themselves, so that texts without padding share their slots."""
         where: Any = {"batch": batch, "length": length, "device": device}
-        return mask, make_slots(mask, sizes=self.sizes, slots=self.slots, sinks=sinks, **where)
+        slots = cached_in_forward(make_slots, mask, sizes=self.sizes, slots=self.slots, sinks=sinks, **where)
+        return mask, slots
 
     def pool(
         self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor

@@ -186,5 +186,5 @@ def _contexts(
         by_head = query, keys.transpose(0, 1), values.transpose(0, 1)
         attend = attend or document_attention(*by_head, far.distance_bias)(far)
         context = query.new_empty(stop - start, attention.num_heads, query.shape[2])
-        attend(DocumentPart(*by_head, length, window, start, whole), context)
+        attend(DocumentPart(*by_head, length, window, start, first), context)
         yield own, context

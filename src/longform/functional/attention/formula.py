@@ -19,9 +19,9 @@ HIDDEN = float("-inf")
 class AttentionCall(NamedTuple):
     """Arguments of attention over keys that every query sees: ``query`` (B, h, n, d); ``key``, ``value`` (B, h, S, d).
 
-    ``usable``: bool (B or 1, g, 1, S), False hides a key, or None. ``bias`` (1, g, b, S) or None: added to the logits,
-    a row for each ``block`` queries. ``distance_bias`` (h, 2 r + 1) or None: see functional.positions.distances;
-    query and key i stand at the same place.
+    ``usable``: bool (B or 1, g, n or 1, S), False hides a key, or None. ``bias`` (1, g, b, S) or None: added to the
+    logits, a row for each ``block`` queries. ``distance_bias`` (h, 2 r + 1) or None: see positions/distances.py; query
+    and key i stand at the same place.
     """
 
     query: Tensor

@@ -67,18 +67,13 @@ class WindowCall:
             "length": self.query.shape[2], "window": self.window, "dtype": self.wide, "sinks": self.sinks,
             "budget": self.memory_budget, "first": self.first_block or 0, "causal": self.causal,
         }  # fmt: skip
+        self.wants_gradient = ask_gradient((self.query, self.key, self.value, self.memory_bias, self.distance_bias))
+        if torch.is_grad_enabled() and not (self.wants_gradient or self.slots_are_tokens):
+            self.wants_gradient = ask_gradient(self.memory[:2])  # a projection may have weights of its own
         if self.causal:
             self.neighbours = cached_in_forward(
                 formula.blocks_before, length=self.query.shape[2], window=self.window, device=self.query.device
             )
-
-    @lazy_property
-    def wants_gradient(self) -> bool:
-        """Whether autograd will ask for a gradient: of the heads, of the memory, of its bias."""
-        if ask_gradient((self.query, self.key, self.value, self.memory_bias, self.distance_bias)):
-            return True
-        # A projection may have weights of its own; where slots are tokens it has none.
-        return torch.is_grad_enabled() and not self.slots_are_tokens and ask_gradient(self.memory[:2])
 
     @lazy_property
     def memory(self) -> Memory:

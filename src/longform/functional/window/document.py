@@ -25,8 +25,8 @@ class DocumentPart(NamedTuple):
     """Some queries of a document and the keys that they reach; blocks and positions are those of the document.
 
     ``query`` (h, c, d): from token ``start``, a block's first, on. ``key``, ``value`` (h, m, d): from the block before
-    the queries to the end of the block after, as far as there are such blocks; with ``whole`` those of all tokens, as
-    selection asks for. ``length``: the document's tokens; ``window``: those of a block.
+    the queries to the end of the block after, as far as there are such blocks, or of all tokens, as selection asks for;
+    the first is of token ``key_start``. ``length``: the document's tokens; ``window``: those of a block.
     """
 
     query: Tensor
@@ -35,12 +35,7 @@ class DocumentPart(NamedTuple):
     length: int
     window: int
     start: int = 0
-    whole: bool = False
-
-    @property
-    def key_start(self) -> int:
-        """The token of the first key."""
-        return 0 if self.whole else max(0, self.start - self.window)
+    key_start: int = 0
 
     def blocks(self) -> range:
         """Blocks of the queries."""
