@@ -8,13 +8,11 @@ import torch
 from kernel_tables import machine
 from torch import nn
 from torch.nn.functional import gelu, linear
-from torch.overrides import TorchFunctionMode
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.linear import can_pack, onednn
 from longform.functional.linear.amx import is_tiled
 from longform.layers.block import FeedForward
-from longform.layers.linear import Weights, both, join, joined
 from longform.layers.packed_linear import PackedLinear, pack_linear
 from longform.models.inference import replace_linears
 from strategies import generator, normal
@@ -141,46 +139,3 @@ def test_a_layer_that_somebody_looks_at_stays():
     assert model[0] is layer
     assert isinstance(model[1], PackedLinear)
     assert_close(model(x), expected)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_two_layers_by_one_product(bias):
-    """Joined weights stay the layers' own: gradients, hooks and copies are as they were."""
-    x, one = given(2, 5, inner=8, outer=6, bias=bias)
-    _, other = given(2, 5, inner=8, outer=6, bias=bias)
-    expected, weights = (one(x), other(x)), copy.deepcopy((one.state_dict(), other.state_dict()))
-    with torch.no_grad():
-        assert joined(one, other) is None
-    join(one, other)
-    for layer, kept in zip((one, other), weights, strict=True):
-        for name, value in layer.state_dict().items():
-            assert torch.equal(value, kept[name])
-    products: list[tuple[int, ...]] = []
-    with torch.no_grad(), Shapes(products):
-        found = both(x, one, other)
-    assert (12,) in {shape[-1:] for shape in products}
-    for given_, wanted in zip(found, expected, strict=True):
-        assert_close(given_, wanted)
-    gradients = torch.autograd.grad(sum(part.sum() for part in both(x, one, other)), [one.weight, other.weight])
-    assert all(float(gradient.abs().sum()) > 0 for gradient in gradients)
-    alone = copy.deepcopy(one), copy.deepcopy(other)
-    parts = [Weights(layer.weight[:3], None) for layer in alone]
-    assert_close(both(x, *parts)[1], linear(x, alone[1].weight[:3]))
-    one.register_forward_hook(lambda *_: x.new_zeros(1))
-    with torch.no_grad():
-        assert both(x, one, other)[0].shape == (1,)
-        assert_close(both(x, *alone)[0], expected[0])
-
-
-class Shapes(TorchFunctionMode):
-    """Shapes of what functions return."""
-
-    def __init__(self, found: list[tuple[int, ...]]) -> None:
-        super().__init__()
-        self.found = found
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor):
-            self.found.append(tuple(out.shape))
-        return out

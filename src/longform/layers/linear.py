@@ -1,10 +1,10 @@
-"""Linear layers in training on a CPU with AMX, two layers by one product on a GPU; and checks for hooks, adapters and
-replaced forwards, which forbid to compute a layer in another way than by calling it.
+"""Linear layers in training on a CPU with AMX; and checks for hooks, adapters and replaced forwards, which forbid to
+compute a layer in another way than by calling it.
 
 Axes: D inputs, F outputs.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,6 @@ from torch.nn import functional
 from torch.nn.modules import module as all_modules
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from longform.functional.execution import Execution, execution_mode
 from longform.functional.linear import linear, trained_linear, trains_compiled
 from longform.layers.packed_linear import PackedLinear
 
@@ -97,47 +96,3 @@ def are_affine(*layers: nn.Module | Weights) -> bool:
         ):
             return False
     return True
-
-
-@torch.no_grad()
-def join(first: nn.Linear, second: nn.Linear) -> None:
-    """Have the weights of two layers of one shape lie behind each other in memory, so that one product serves both.
-
-    They stay the layers' own. A layer that is moved, cast or copied afterwards is not joined any more.
-    """
-    for name in ("weight", "bias"):
-        own, other = getattr(first, name), getattr(second, name)
-        if own is not None and other is not None:
-            own.data, other.data = torch.cat([own.data, other.data]).chunk(2)
-
-
-def joined(first: Any, second: Any) -> tuple[Tensor, Tensor | None] | None:
-    """Weight (2 F, D) and bias (2 F) or None of two layers, weights (F, D), that ``join`` has joined; None for others.
-
-    And where a gradient is wanted, which would reach the first alone, or operations are traced or watched.
-    """
-    plain = type(first) is nn.Linear and type(second) is nn.Linear
-    if not plain or torch.is_grad_enabled() or execution_mode() is not Execution.PLAIN:
-        return None
-    weight, bias = _behind(first.weight, second.weight), _behind(first.bias, second.bias)
-    return None if weight is None or (bias is None and first.bias is not None) else (weight, bias)
-
-
-def _behind(first: Any, second: Any) -> Tensor | None:
-    """The tensor of which both are the halves; None where they are not, or not plain parameters (quantised ones)."""
-    if type(first) is not nn.Parameter or type(second) is not nn.Parameter:
-        return None
-    if first.data_ptr() + first.nbytes != second.data_ptr():
-        return None
-    if first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr():
-        return None
-    return first.as_strided((2 * first.shape[0], *first.shape[1:]), first.stride())
-
-
-def both(x: Tensor, first: Any, second: Any) -> tuple[Tensor, Tensor]:
-    """first(x) and second(x), x (..., D) -> (..., F) each: by one product where they are joined and nobody watches."""
-    pair = joined(first, second)
-    if pair is None or not are_affine(first, second):
-        return first(x), second(x)
-    one, other = functional.linear(x, *pair).chunk(2, dim=-1)
-    return one, other

@@ -13,7 +13,7 @@ from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask, refuse_nested
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
-from longform.layers.linear import are_affine, both, set_training
+from longform.layers.linear import are_affine, set_training
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 
@@ -155,8 +155,6 @@ class SelfAttention(nn.Module, ABC):
             keys, values = self.key(x), self.value(self.value_source(shared.value, mask))
         elif self.value is self.key:  # share_kv
             keys = values = self.key(x)
-        elif x.is_cuda:
-            keys, values = both(x, self.key, self.value)
         else:
             keys, values = self.key(x), self.value(x)
         return self._by_head(keys, mask, shared.rotation), self._by_head(values, mask)

@@ -37,7 +37,6 @@ from longform.functional.slots import (
 )
 from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
 from longform.layers.geometry import Projection, check_choice
-from longform.layers.linear import both, joined
 
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
 
@@ -210,12 +209,8 @@ class DenseProjection(SequenceProjection):
         return self._with_biases(keys, values, usable)
 
     def _shortened(self, hidden: Tensor, key: Side, value: Side, rows: list[Rows], heads: int) -> tuple[Tensor, Tensor]:
-        """(E X) W_K and (F X) W_V, (B, h, k, d) each; by one product where E = F and the weights are joined."""
+        """(E X) W_K and (F X) W_V, (B, h, k, d) each."""
         short = dense_project(hidden, rows[0])
-        pair = joined(key, value) if len(rows) == 1 and hidden.is_cuda and key is not value else None
-        if pair is not None:
-            keys, values = project_shortened(short, *pair, rows[0], heads=2 * heads).chunk(2, dim=1)
-            return keys, values
         keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
         if key is value and len(rows) == 1:
             return keys, keys
@@ -328,9 +323,8 @@ class MeanProjection(RunProjection):
         [short] = mean_pool(hidden, slots=slots, limit=self.slots, sinks=self.sinks)
         if self.sinks:
             short = torch.cat([first_tokens(hidden, self.sinks), short], dim=1)
-        own, other = both(short, key, value) if short.is_cuda else (key(short), value(short))
-        keys = own.unflatten(2, (heads, -1)).transpose(1, 2)
-        values = other.unflatten(2, (heads, -1)).transpose(1, 2)
+        keys = key(short).unflatten(2, (heads, -1)).transpose(1, 2)
+        values = value(short).unflatten(2, (heads, -1)).transpose(1, 2)
         memory = Memory(keys, values, usable_slots(slots, mask), slots)
         return counted(memory, mask, length, self.sinks) if self.sinks else memory
 

@@ -9,7 +9,7 @@ from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
 from longform.layers.block import FeedForward
 from longform.layers.encoder import Stack
-from longform.layers.linear import is_hooked, join
+from longform.layers.linear import is_hooked
 from longform.layers.norm import InferenceNorm
 from longform.layers.packed_linear import InferenceLinear, pack_linear
 from longform.layers.sequence_projection import WeightedMeanProjection
@@ -42,15 +42,11 @@ def pack_weights(model: Model) -> Model:
     for part in encoder.modules():
         if type(part) is nn.LayerNorm and part.weight.is_cuda and not is_hooked(part):
             part.__class__ = InferenceNorm  # the same parameters
-        if isinstance(part, FeedForward) and _is_plain_on_gpu(part.intermediate):
-            part.intermediate.__class__ = InferenceLinear  # computes a GELU with the product
-        if isinstance(part, LinformerAttention) and _is_plain_on_gpu(part.key) and _is_plain_on_gpu(part.value):
-            join(part.key, part.value)
+        if isinstance(part, FeedForward):
+            first = part.intermediate
+            if type(first) is nn.Linear and first.weight.is_cuda and not is_hooked(first):
+                first.__class__ = InferenceLinear  # computes a GELU with the product
     return model.eval()
-
-
-def _is_plain_on_gpu(layer: nn.Module) -> bool:
-    return type(layer) is nn.Linear and layer.weight.is_cuda and not is_hooked(layer)
 
 
 def _kept(parent: nn.Module, name: str) -> bool:
