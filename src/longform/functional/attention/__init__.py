@@ -5,6 +5,7 @@ Axes: B batch, n queries, S keys (slots or tokens), h heads, d head dimension, g
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,17 +73,11 @@ def slot_attention(
 
 
 def weighted_slots(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    slot_mask: Tensor | None = None,
-    dropout: float = 0.0,
-    distance_bias: Tensor | None = None,
+    query: Tensor, key: Tensor, value: Tensor, *, slot_mask: Tensor | None = None, **options: Any
 ) -> Weighted:
     """The weights (B, h, n, k) of ``slot_attention``, and what makes its out (B, h, n, d) of them."""
     usable = None if slot_mask is None else cached_in_forward(usable_slots, slot_mask)
-    return _weighted(AttentionCall(query, key, value, usable, dropout=dropout, distance_bias=distance_bias))
+    return _weighted(AttentionCall(query, key, value, usable, **options))
 
 
 def _weighted(call: AttentionCall) -> Weighted:

@@ -92,36 +92,18 @@ def windowed_attention(
     value: Tensor,
     form_memory: Callable[[], Memory],
     *,
-    window: int,
-    memory_bias: Tensor | None = None,
-    memory_budget: float | None = None,
-    sinks: int = 0,
-    mask: Tensor | None = None,
-    dropout: float = 0.0,
-    slots_are_tokens: bool = False,
-    distance_bias: Tensor | None = None,
-    first_block: int | None = None,
-    causal: bool = False,
-    neighbours: Tensor | None = None,
-    selected: int = 0,
     output_attentions: bool = False,
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention to near tokens exactly and to far ones through slots.
 
     query, key, value (B, h, n, d) with padding blanked; ``form_memory`` gives the slots' keys and values (B, h, S, d),
-    and is not called where each slot is a token anyway (``slots_are_tokens``); ``window`` w in tokens, a multiple of
-    the slot size; the first ``sinks`` slots are single leading tokens, seen by all queries; ``mask`` bool (B, n) or
-    None; ``distance_bias`` (h, 2 r + 1), r <= w + 1, or None: added to the logits by the distance from query to key;
-    ``selected`` slots of each head and block are seen token by token, see selection.py; not in a causal text.
-    ``first_block``, ``causal``, ``neighbours``: see WindowCall.
+    and is not called where each slot is a token anyway. ``options``: ``window`` and more, see WindowCall.
     Returns out (B, h, n, d), zeros on padding, and with ``output_attentions`` the weights (B, h, n, S + 3 w):
     slots first (a selected one has what its tokens have), then the block's neighbours, which are two in a causal text
     and ``neighbours`` in a grid.
     """
-    call = WindowCall(
-        query, key, value, form_memory, window, memory_bias, memory_budget, sinks, mask, dropout, slots_are_tokens,
-        distance_bias, first_block, causal, neighbours, selected,
-    )  # fmt: skip
+    call = WindowCall(query, key, value, form_memory, **options)
     if output_attentions:
         weights, attended = _weighted(call)
         return attended(weights), weights
