@@ -7,13 +7,12 @@ Face. Features beyond the pairs that turn stay as they are.
 Axes: B batch, n tokens, h heads, d head dimension, r <= d / 2 pairs of features that turn.
 """
 
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from longform.functional.execution import Execution, execution_mode
+from longform.functional.one_pass import kept
 
 
 class Rotation(NamedTuple):
@@ -36,17 +35,13 @@ def rotation_at(positions: Tensor, frequencies: tuple[float, ...], scaling: floa
 
     In float32, as in Hugging Face, whose roundings count. ``scaling``: a factor of both coordinates.
     """
-    known = execution_mode() is Execution.PLAIN
-    angles = positions[..., None].float() * (_kept if known else _tensor)(frequencies, positions.device)
+    angles = positions[..., None].float() * _tensor(frequencies, positions.device)
     return Rotation(angles.cos() * scaling, angles.sin() * scaling)
 
 
+@kept  # a copy to a GPU in each pass would wait for it, and cannot be captured in a CUDA graph
 def _tensor(frequencies: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(frequencies, dtype=torch.float32, device=device)
-
-
-# A copy to a GPU in each pass would wait for it, and cannot be captured in a CUDA graph.
-_kept = cache(_tensor)
 
 
 def plain_frequencies(features: int, theta: float = 10_000.0) -> tuple[float, ...]:

@@ -153,8 +153,8 @@ class WalkedAttention(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Tensor:
         """Returns out (B, h, n, d)."""
         tensors, ctx.options = given[:14], given[14:]
-        compute = _in_graph if torch.compiler.is_compiling() else _forward
-        out, lse = compute(tensors, *ctx.options)
+        compute = _operator if torch.compiler.is_compiling() else _forward
+        out, lse = compute(list(tensors), *ctx.options)
         ctx.save_for_backward(*tensors, out, lse)
         return out
 
@@ -352,18 +352,15 @@ def _backward_keys(
 # backward of an empty operator with autograd took 526 us on a CPU, those of an autograd function 102.
 @torch.library.custom_op("longform::window", mutates_args=())
 def _operator(
-    query: Tensor, key: Tensor, value: Tensor, memory_key: Tensor, memory_value: Tensor, bias: Tensor | None,
-    distance: Tensor | None, valid: Tensor | None, ends: Tensor | None, home: Tensor, logit: Tensor,
-    less: Tensor | None, chosen: Tensor | None, sizes: Tensor | None, window: int, sinks: int, first: int | None,
-    causal: bool, span: int | None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    tensors: list[Tensor | None], window: int, sinks: int, first: int | None, causal: bool, span: int | None
+) -> tuple[Tensor, Tensor]:
     """``WalkedAttention.forward``: out (B, h, n, d), and float32 log of the sum of weights (B, h, n)."""
-    tensors = query, key, value, memory_key, memory_value, bias, distance, valid, ends, home, logit, less, chosen, sizes
     return _forward(_with_blocks_of_text(tensors, window), window, sinks, first, causal, span)
 
 
 @_operator.register_fake
-def _(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+def _(tensors: list[Tensor | None], *rest: Any) -> tuple[Tensor, Tensor]:
+    query: Any = tensors[0]
     return _by_token(query), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
@@ -376,10 +373,6 @@ def _with_blocks_of_text(tensors: Any, window: int) -> list[Any]:
     elif less is not None:
         less = less[:, :blocks].contiguous()
     return [*others, logit, less, chosen, sizes]
-
-
-def _in_graph(tensors: Any, *options: Any) -> tuple[Tensor, Tensor]:
-    return _operator(*tensors, *options)
 
 
 @torch.library.custom_op("longform::window_backward", mutates_args=())
