@@ -55,8 +55,7 @@ class FeedForward(nn.Module):
             first, second = self.intermediate, self.output
             return trained_feed_forward(hidden, first.weight, first.bias, second.weight, second.bias)
         if 0 < self.chunk_size < hidden.shape[1] and not torch.compiler.is_compiling():
-            out = torch.cat([FeedForward.forward(self, part) for part in hidden.split(self.chunk_size, dim=1)], dim=1)
-            return out if residual is None else residual + out
+            return self._in_chunks(hidden, residual)
         fuses = type(self.intermediate) in FUSED and type(self.activation) is nn.GELU
         if self.gate is not None:
             inside = self.activation(self.gate(hidden)) * self.intermediate(hidden)
@@ -65,6 +64,10 @@ class FeedForward(nn.Module):
         else:
             inside = self.activation(self.intermediate(hidden))
         return self.output(inside) if residual is None else self.output(inside, residual=residual)
+
+    def _in_chunks(self, hidden: Tensor, residual: Tensor | None) -> Tensor:
+        out = torch.cat([FeedForward.forward(self, part) for part in hidden.split(self.chunk_size, dim=1)], dim=1)
+        return out if residual is None else residual + out
 
     def _is_plain(self) -> bool:
         """Whether it is exact GELU between two layers that nobody replaced or watches."""

@@ -160,11 +160,6 @@ def _rotary(positions: str | None, features: int) -> dict[str, RotaryPositions] 
     return {"full_attention": RotaryPositions(plain_frequencies(features))}
 
 
-def _flat(mask: Tensor | None) -> Tensor | None:
-    """A mask of a grid, (B, n)."""
-    return None if mask is None else mask.flatten(1)
-
-
 def _each(given: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """``function`` of a tensor, or of each of several; None stays."""
     if isinstance(given, tuple):
@@ -359,7 +354,7 @@ class LinformerEncoder(Stack):
         if tiles is not None:
             options["grid"] = tiles.extents(shape, grid)
             if len(shape) > 3:
-                hidden_states, mask = hidden_states.flatten(1, -2), _flat(mask)
+                hidden_states, mask = hidden_states.flatten(1, -2), _each(mask, lambda x: x.flatten(1))
         if "context" in options and (self.rotary or cache is not None):
             raise ConfigurationError("a context has no places among the tokens: without positions='rotary' and a cache")
         if attention is not None:
