@@ -3,6 +3,7 @@
 import errno
 import os
 import pkgutil
+import re
 import shlex
 from importlib import import_module
 from types import SimpleNamespace
@@ -13,8 +14,8 @@ import pytest
 import longform
 from longform import cli
 from longform.cli import main as command_line
-from longform.cli.arguments import EXAMPLES, add_restart, command_parser, one_of, parse
-from longform.cli.main import COMMANDS, all_commands, command_module, main
+from longform.cli.arguments import EXAMPLES, GROUPS, add_restart, command_parser, one_of, parse, put_in_groups
+from longform.cli.main import all_commands, command_module, main
 from longform.cli.refusals import option_names
 from longform.errors import DataError
 from longform_lab import commands as laboratory
@@ -265,9 +266,28 @@ def test_a_fault_of_the_program_is_not_hidden(kind: type[Exception], monkeypatch
         main(["doctor"])
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_a_help_begins_with_an_example_that_can_be_called(name: str) -> None:
-    module = command_module(name)
+    command, *task = name.split()
+    module = command_module(command)
     assert module is not None
-    parse(module.parser(), shlex.split(EXAMPLES[name]))
-    assert module.parser().format_help().startswith(f"usage: longform {name} {EXAMPLES[name]}\n")
+    parse(module.parser(), [*task, *shlex.split(EXAMPLES[name])])
+    shown = helps(command)[name]
+    assert shown.startswith(f"usage: longform {name} {EXAMPLES[name]}\n")
+    assert len(re.findall(r"^  -", shown.partition("\nadvanced:")[0], re.MULTILINE)) <= 25
+
+
+def test_every_option_that_has_a_heading_exists() -> None:
+    assert {name.split()[0] for name in EXAMPLES} == set(all_commands())
+    there = set().union(*(option_names(command_module(name).parser()) for name in all_commands()))
+    assert {option for names in GROUPS.values() for option in names.split()} - there == set()
+
+
+def helps(command: str) -> dict[str, str]:
+    """Helps of a command and its subcommands by name."""
+    parser = command_module(command).parser()
+    put_in_groups(parser)
+    tasks = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
+    return {command: parser.format_help()} | {
+        f"{command} {name}": each.format_help() for choices in tasks for name, each in choices.items()
+    }

@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 from argparse import ArgumentError
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from inspect import cleandoc
@@ -29,6 +30,37 @@ EXAMPLES = {  # the first line of a command's help
     "pretrain": "texts.jsonl --output model --preset small",
     "export": "minilm-16k --int8",
     "doctor": "minilm-16k",
+    "benchmark": "--preset small --output runs/benchmark",
+    "compare": "--task digits --output runs/digits",
+    "demo": "--output runs/demo",
+    "evaluate": "sts --data pairs.jsonl --longform minilm-16k",
+    "evaluate classification": "--data labelled.jsonl --longform classifier",
+    "evaluate sts": "--data pairs.jsonl --longform minilm-16k",
+    "evaluate retrieval": "--queries queries.jsonl --documents documents.jsonl --longform minilm-16k --bm25",
+    "reproduce": "table3 --output runs/table3",
+    "spectrum": "bundled --text texts.jsonl --output runs/spectrum",
+}
+
+GROUPS = {  # headings of a help, and what stands under them; all other options come before
+    "texts": """--text-field --pair-field --label-field --query-field --document-field --relevant-field --id-field
+        --title-field --fields --keep --max-length --length --passage-tokens --chunk-tokens --boundaries --on-long
+        --strategy --overlap""",
+    "training": """--max-steps --max-minutes --max-tokens --epochs --batch-size --documents-per-step
+        --queries-per-document --learning-rate --metric --objective --lora-rank --seed --steps""",
+    "machine": "--device --dtype --backend --engine --batch-tokens --threads --workers",
+    "advanced": """--print_config --encoding --stdin-format --max-characters --compile --graphs --vector-dtype
+        --document-weight --on-error --part-rows --ray-address --actors --num-cpus --num-gpus --prompt --batch-wait-ms
+        --max-concurrent-requests --max-texts --max-request-tokens --max-request-bytes --max-waiting-tokens
+        --max-waiting-bytes --request-seconds --grace-seconds --projection-init --position-init --sharing
+        --projection-sharing --sink-tokens --memory-budget --short-convolution --selected-slots --schedule --warmup
+        --weight-decay --max-grad-norm --gradient-checkpointing --tokens-per-forward --tokens-per-step
+        --save-every-steps --evaluations --evaluations-per-epoch --early-stopping --head-learning-rate --first
+        --sources.help --spans-field --passage-boundaries --same-document-negatives --temperature --keep-weight
+        --keep-texts --train-word-embeddings --dropout --optimizer --teacher-length --min-length --tokenizer-kind
+        --tokenizer-lowercase --tokenizer-min-frequency --head-dim --intermediate-size --num-key-value-heads
+        --is-gated-act --hidden-act --rope-theta --normalization --norm-type --attention-bias --mlp-bias --norm-bias
+        --initializer-range --max-position-embeddings --mask-fraction --packing --max-documents --validation-tokens
+        --cache""",
 }
 
 
@@ -116,6 +148,7 @@ def parse(parser: Any, arguments: Sequence[str]) -> Any:
 
     Raises ConfigurationError, in one line, for what cannot be meant.
     """
+    put_in_groups(parser)
     known = option_names(parser)
     spelled = [_spelled(argument, known) for argument in arguments]
     check_options(parser, known, spelled)
@@ -125,6 +158,21 @@ def parse(parser: Any, arguments: Sequence[str]) -> Any:
         raise ConfigurationError(refusal(str(error), parser)) from error
     except (ValueError, RecursionError) as error:  # what YAML makes of some values: 5,000 digits, bytes not UTF-8
         raise ConfigurationError(f"the options or their --config file cannot be read: {error}") from error
+
+
+def put_in_groups(parser: Any) -> None:
+    """Put options under the headings of ``GROUPS``, those of subcommands too."""
+    headings = {name: heading for heading, names in GROUPS.items() for name in names.split()}
+    options, groups = parser._optionals._group_actions, defaultdict(list)
+    for option in options:
+        groups[headings.get(option.option_strings[0].removesuffix("+"))].append(option)
+    options[:] = groups[None]
+    for heading in GROUPS:
+        parser.add_argument_group(heading)._group_actions[:] = groups[heading]
+    for action in parser._actions:
+        if isinstance(action.choices, dict):  # subcommands: name -> parser
+            for each in action.choices.values():
+                put_in_groups(each)
 
 
 def _spelled(argument: str, known: set[str]) -> str:
