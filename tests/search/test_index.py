@@ -78,6 +78,33 @@ def test_vectors_are_those_of_the_whole_reading(folder: Path, encoder: Encoder) 
     np.testing.assert_allclose(part.vectors, expected, rtol=0, atol=2e-5)
 
 
+def test_a_title_is_added_to_each_passage(folder: Path, encoder: Encoder) -> None:
+    def unit(vectors: np.ndarray) -> np.ndarray:
+        return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+    index = Index(folder / ".longform", encoder, chunk_tokens=24, title_weight=0.5).add(folder / "far.md", folder)
+    how: Any = {"chunk_tokens": 24, "boundaries": "sentences"}
+    for part in index.searched.parts:
+        for at, row in enumerate(part.rows()):
+            path = folder / row.file
+            if path.suffix not in (".txt", ".md"):
+                continue
+            chunks = encoder.encode_chunks(path.read_text(), **how)
+            vector = chunks.vectors[chunks.spans[:, 0].tolist().index(row.start)]
+            title = encoder.encode({"far.md": "Far text", "near.txt": "near", "deep/below.txt": "below"}[row.file])
+            np.testing.assert_allclose(part.vectors[at], unit(unit(vector) + 0.5 * unit(title)), rtol=0, atol=2e-5)
+    with pytest.raises(ConfigurationError, match=r"title_weight: 0\.5 there, None now"):
+        open_index(folder, encoder)
+
+
+def test_an_index_of_before_titles_had_a_weight_is_opened(folder: Path, encoder: Encoder) -> None:
+    about = open_index(folder, encoder).add(folder).folder / "index.json"
+    known = json.loads(about.read_text())
+    assert known.pop("title_weight") is None
+    about.write_text(json.dumps(known))
+    assert open_index(folder, encoder).add(folder).report.read == 0
+
+
 def test_only_what_is_new_or_changed_is_read(folder: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     reader = indexing.read_file

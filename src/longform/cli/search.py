@@ -30,6 +30,7 @@ def parser() -> Any:
         ("passages", int, 1, "passages of each"),
         ("text_field", str, "text", "field of records that holds their text"),
         ("chunk_tokens", int, 256, "tokens of a passage at most"),
+        ("title_weight", float, 0.0, "of the vector of a document's title, added to those of its passages"),
         ("json", bool, False, "a line of JSON for each passage"),
     )
     add_device(made)
@@ -52,7 +53,7 @@ def run(settings: Any) -> None:
 
     folder = settings.index or (place if place.is_dir() else place.parent) / INDEX_FOLDER
     encoder = Encoder.from_pretrained(settings.model, device=settings.device)
-    index = Index(folder, encoder, chunk_tokens=settings.chunk_tokens)
+    index = Index(folder, encoder, chunk_tokens=settings.chunk_tokens, title_weight=settings.title_weight)
     try:
         index.add(place, text_field=settings.text_field, progress=True)
     except ConfigurationError as error:  # another process is reading the folder
@@ -80,6 +81,8 @@ def _print_report(index: Any) -> None:
 
 def _shown(number: int, hit: Any) -> str:
     """A hit for a terminal: the question's words are marked, and no control character of a document is printed."""
+    from longform.search.reading import name_as_title
+
     bold, plain = ("\x1b[1m", "\x1b[22m") if sys.stdout.isatty() else ("**", "**")
     pieces, at = [], 0
     for start, end in hit.marks:
@@ -87,7 +90,7 @@ def _shown(number: int, hit: Any) -> str:
         at = end
     text = "".join([*pieces, _printable(hit.passage[at:])])
     width = min(shutil.get_terminal_size().columns, WIDEST)
-    title = f"  {_printable(hit.title)}" if hit.title and hit.title not in hit.document else ""
+    title = "" if hit.title in ("", name_as_title(hit.document)) else f"  {_printable(hit.title)}"
     passage = textwrap.fill(text, width, initial_indent="   ", subsequent_indent="   ")
     return f"{number}. {_printable(hit.document)}, {hit.place}{title}  ({hit.score:.4f})\n{passage}\n"
 

@@ -3,6 +3,7 @@
 Axes: N passages, G documents, D embedding size.
 """
 
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from longform.data.progress import hidden
 from longform.data.storage import only_writer
 from longform.data.text import Document, written
 from longform.errors import ConfigurationError, DataError, InputError, LongformError
-from longform.inference.chunks import chunk_outcomes
+from longform.inference.chunks import ChunkOutcome, chunk_outcomes
 from longform.inference.encoders import Encoder
 from longform.runs.digest import content_key, file_key
 from longform.runs.files import read_json
@@ -60,18 +61,27 @@ class Index:
 
     ``folder``: of the index itself, which is made; its layout is in ``longform.search.store``. ``encoder``: an Encoder,
     or what ``Encoder.from_pretrained`` takes. ``chunk_tokens``: tokens of a passage at most, and at most half of what
-    the model takes. The same index is opened with the same encoder and size. Raises ConfigurationError, naming both,
-    for another, CheckpointError for a damaged index.
+    the model takes. ``title_weight``: of the vector of a document's title, read by itself, that is added to each of its
+    passages' vectors; both have length 1 before. An index is opened with the encoder and numbers that it was made with.
+    Raises ConfigurationError, naming both, for others, CheckpointError for a damaged index.
     """
 
     def __init__(
-        self, folder: str | Path, encoder: Encoder | str | Path = "minilm-16k", *, chunk_tokens: int = 256
+        self,
+        folder: str | Path,
+        encoder: Encoder | str | Path = "minilm-16k",
+        *,
+        chunk_tokens: int = 256,
+        title_weight: float = 0.0,
     ) -> None:
         if chunk_tokens < 1:
             raise ConfigurationError(f"chunk_tokens is {chunk_tokens}; it is at least 1")
+        if not 0 <= title_weight < math.inf:
+            raise ConfigurationError(f"title_weight is {title_weight}; it is 0 or more, and finite")
         self.folder = Path(os.path.abspath(Path(folder).expanduser()))
         self.encoder = encoder if isinstance(encoder, Encoder) else Encoder.from_pretrained(encoder)
         self.chunk_tokens = min(chunk_tokens, max(1, self.encoder.limit // 2))
+        self.title_weight = title_weight
         self.seconds_left: float | None = None  # of an ``add`` in another thread; None: nothing is being read
         self.report = Report(0, 0, 0, 0.0, {})
         self._store = Store(self.folder)
@@ -149,6 +159,7 @@ class Index:
             "dimensions": self.encoder.features,
             "prompt": self.encoder.for_documents().prompt,
             "chunk_tokens": self.chunk_tokens,
+            "title_weight": self.title_weight or None,  # older indexes say nothing, which is the same
         }
 
     def _unit(self, vectors: np.ndarray) -> np.ndarray:
@@ -208,7 +219,7 @@ class Index:
                         continue
                     found = next(outcomes)
                     rows += [_row_of(name, item, *span) for span in found.spans.tolist()]
-                    vectors.append(self._unit(found.vectors))
+                    vectors.append(found.vectors)
                     touched[name] = replace(entry, documents=entry.documents + 1, reason="")
                     ahead.read(name, int(found.tokens.sum()))
                 bar.total = ahead.total()
@@ -222,13 +233,25 @@ class Index:
         self.seconds_left = None
         return ahead.tokens
 
-    def _passages(self, encoder: Encoder, sources: list[Source]) -> Iterator[Any]:
+    def _passages(self, encoder: Encoder, sources: list[Source]) -> Iterator[ChunkOutcome]:
+        """The passages of documents, with their vectors as they are searched."""
+        titles = self._titles(encoder, sources)
         documents = [Document(source.id, source.text, {"title": source.title}) for source in sources]
         how: Any = {"chunk_tokens": self.chunk_tokens, "boundaries": "sentences"}
         for source, found in zip(sources, chunk_outcomes(encoder, documents, **how), strict=True):
             if not np.isfinite(found.vectors).all():
                 raise InputError(f"document {source.id}: the model's result is NaN or infinite")
-            yield found
+            vectors = self._unit(found.vectors)
+            if source.title in titles:
+                vectors = self._unit(vectors + self.title_weight * titles[source.title])
+            yield found._replace(vectors=vectors)
+
+    def _titles(self, encoder: Encoder, sources: list[Source]) -> dict[str, np.ndarray]:
+        """The vector (D,) of each title; none where titles have no weight."""
+        titles = sorted({source.title for source in sources if source.title.strip()})
+        if not titles or not self.title_weight:
+            return {}
+        return dict(zip(titles, self._unit(encoder.encode_document(titles)), strict=True))
 
     def _write(self, rows: list[Row], vectors: list[np.ndarray], touched: dict[str, FileEntry]) -> None:
         if rows:

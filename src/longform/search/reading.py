@@ -53,6 +53,11 @@ def read_file(path: Path, name: str, text_field: str) -> Iterator[Source]:
         raise DataError("no text in it" + (": its pages are pictures (scanned)?" if suffix == ".pdf" else ""))
 
 
+def name_as_title(name: str) -> str:
+    """The name of a file as a title: without its folders and its ending, words parted by spaces."""
+    return " ".join(re.split(r"[\s_-]+", Path(name).stem)).strip()
+
+
 def is_read(path: Path) -> bool:
     """Whether a file has the name of a kind that is read."""
     return path.suffix.lower() in READERS or named_kind(path) is not None
@@ -67,7 +72,7 @@ def _of_lines(name: str, text: str) -> Source:
     """A document of lines; the first heading of Markdown, or the file's name, is its title."""
     heading = re.search(r"^#+\s+(.+)$", text, re.MULTILINE) if name.lower().endswith(".md") else None
     begins = (0, *(match.end() for match in re.finditer("\n", text)))
-    return Source(name, heading[1].strip() if heading else Path(name).stem, text, "line", begins)
+    return Source(name, heading[1].strip() if heading else name_as_title(name), text, "line", begins)
 
 
 def _records(path: Path, name: str, *, text_field: str) -> Iterator[Source]:
@@ -140,7 +145,7 @@ def _html(path: Path, name: str) -> Iterator[Source]:
     page = _Text()
     page.feed(text)
     page.close()
-    yield Source(name, " ".join(page.title.split()) or Path(name).stem, page.text)
+    yield Source(name, " ".join(page.title.split()) or name_as_title(name), page.text)
 
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -163,7 +168,7 @@ def _docx(path: Path, name: str) -> Iterator[Source]:
         "".join(part.text or "" if part.tag == f"{W}t" else WHITE.get(part.tag, "") for part in paragraph.iter())
         for paragraph in body.iter(f"{W}p")
     ]
-    yield Source(name, title or Path(name).stem, "\n".join(lines))
+    yield Source(name, title or name_as_title(name), "\n".join(lines))
 
 
 def _pdf(path: Path, name: str) -> Iterator[Source]:
@@ -172,7 +177,7 @@ def _pdf(path: Path, name: str) -> Iterator[Source]:
     try:
         reader = pypdf.PdfReader(path)
         pages = [page.extract_text() for page in reader.pages]
-        title = (reader.metadata and reader.metadata.title) or Path(name).stem
+        title = (reader.metadata and reader.metadata.title) or name_as_title(name)
     except Exception as error:  # damaged and encrypted files fail in many ways
         raise DataError(f"not a readable pdf file ({str(error) or type(error).__name__})") from error
     begins, text = [], ""
