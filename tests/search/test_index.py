@@ -15,6 +15,7 @@ from tiny_models import save_bert
 from longform import Encoder, Index
 from longform.data.storage import only_writer
 from longform.errors import CheckpointError, ConfigurationError, DataError, InputError
+from longform.inference import chunks
 from longform.search import index as indexing
 from longform.search import store as storing
 from longform.search.ranking import Searched
@@ -155,6 +156,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from longform import Encoder, Index
+from longform.inference import chunks as reading
 from longform.search import index as indexing, store as storing
 
 indexing.SECONDS, indexing.READ_TOGETHER = -1, 1
@@ -167,7 +169,7 @@ def counted(made, place):
             os.kill(os.getpid(), signal.SIGKILL)
         return made(*given, **named)
     return call
-indexing.chunk_outcomes = counted(indexing.chunk_outcomes, "encoding")
+reading.chunk_outcomes = counted(reading.chunk_outcomes, "encoding")
 storing.np.save = counted(storing.np.save, "writing")
 storing.write_json = counted(storing.write_json, "listing")
 Index(Path(sys.argv[1], ".longform"), Encoder.from_pretrained(sys.argv[2]), chunk_tokens=24).add(sys.argv[1])
@@ -198,7 +200,7 @@ def test_records_are_gone_on_with_in_the_middle(
     monkeypatch.setattr(indexing, "READ_TOGETHER", 1)
     rows = "".join(json.dumps({"text": f"text {number}"}) + "\n" for number in range(6))
     (path := tmp_path / "a.jsonl").write_text(rows)
-    index, made = Index(tmp_path / "index", encoder), indexing.chunk_outcomes
+    index, made = Index(tmp_path / "index", encoder), chunks.chunk_outcomes
 
     def interrupted(encoder: Encoder, documents: list[Any], **options: Any) -> Any:
         if documents and documents[0].text == "text 3":
@@ -206,13 +208,13 @@ def test_records_are_gone_on_with_in_the_middle(
         return made(encoder, documents, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(indexing, "chunk_outcomes", interrupted)
+        patch.setattr(chunks, "chunk_outcomes", interrupted)
         with pytest.raises(KeyboardInterrupt):
             index.add(path)
     assert len(index) == 3
     read: list[str] = []
     monkeypatch.setattr(
-        indexing, "chunk_outcomes", lambda e, d, **o: read.extend(each.text for each in d) or made(e, d, **o)
+        chunks, "chunk_outcomes", lambda e, d, **o: read.extend(each.text for each in d) or made(e, d, **o)
     )
     index.add(path)
     assert read == ["text 3", "text 4", "text 5"]
@@ -246,9 +248,9 @@ def test_what_is_ready_is_searched_while_more_is_read(
 ) -> None:
     monkeypatch.setattr(indexing, "SECONDS", -1)
     monkeypatch.setattr(indexing, "READ_TOGETHER", 1)
-    index, found, made = open_index(folder, encoder), list[int](), indexing.chunk_outcomes
+    index, found, made = open_index(folder, encoder), list[int](), chunks.chunk_outcomes
     monkeypatch.setattr(
-        indexing, "chunk_outcomes", lambda *given, **how: found.append(len(index.search("near"))) or made(*given, **how)
+        chunks, "chunk_outcomes", lambda *given, **how: found.append(len(index.search("near"))) or made(*given, **how)
     )
     index.add(folder)
     assert found[0] == 0

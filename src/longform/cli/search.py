@@ -48,12 +48,16 @@ def run(settings: Any) -> None:
         raise DataError(f'"{place}" does not exist')
     check_least(settings, k=1, passages=1, chunk_tokens=1)
     check_models(settings.model)
-    from longform.inference.encoders import Encoder
     from longform.search.index import Index
 
     folder = settings.index or (place if place.is_dir() else place.parent) / INDEX_FOLDER
-    encoder = Encoder.from_pretrained(settings.model, device=settings.device)
-    index = Index(folder, encoder, chunk_tokens=settings.chunk_tokens, title_weight=settings.title_weight)
+    index = Index(
+        folder,
+        settings.model,
+        chunk_tokens=settings.chunk_tokens,
+        title_weight=settings.title_weight,
+        device=settings.device,
+    )
     try:
         index.add(place, text_field=settings.text_field, progress=True)
     except ConfigurationError as error:  # another process is reading the folder

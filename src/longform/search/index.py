@@ -8,8 +8,9 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from tqdm import tqdm
@@ -19,17 +20,19 @@ from longform.data.progress import hidden
 from longform.data.storage import only_writer
 from longform.data.text import Document, written
 from longform.errors import ConfigurationError, DataError, InputError, LongformError
-from longform.inference.chunks import ChunkOutcome, chunk_outcomes
-from longform.inference.encoders import Encoder
 from longform.runs.digest import content_key, file_key
 from longform.runs.files import read_json
 from longform.runs.folder import RunFile, check_same
 from longform.runs.output import entries
-from longform.runs.subject import model_identity
 from longform.search.ahead import Ahead
+from longform.search.question import QuestionReader
 from longform.search.ranking import Hit, Searched
 from longform.search.reading import READ, Source, is_read, read_file
 from longform.search.store import WAY_OUT, FileEntry, Row, Store
+
+if TYPE_CHECKING:  # they import torch, for seconds, and an index that is up to date answers without it
+    from longform.inference.chunks import ChunkOutcome
+    from longform.inference.encoders import Encoder
 
 ABOUT, FORMAT = "index.json", 1
 OTHERWISE = "another folder for the index (--index)"
@@ -62,25 +65,29 @@ class Index:
     ``folder``: of the index itself, which is made; its layout is in ``longform.search.store``. ``encoder``: an Encoder,
     or what ``Encoder.from_pretrained`` takes. ``chunk_tokens``: tokens of a passage at most, and at most half of what
     the model takes. ``title_weight``: of the vector of a document's title, read by itself, that is added to each of its
-    passages' vectors; both have length 1 before. An index is opened with the encoder and numbers that it was made with.
-    Raises ConfigurationError, naming both, for others, CheckpointError for a damaged index.
+    passages' vectors; both have length 1 before. ``device``: of an encoder that is loaded here. An index is opened with
+    the encoder and numbers that it was made with. Raises ConfigurationError, naming both, for others, CheckpointError
+    for a damaged index.
     """
 
     def __init__(
         self,
         folder: str | Path,
-        encoder: Encoder | str | Path = "minilm-16k",
+        encoder: "Encoder | str | Path" = "minilm-16k",
         *,
         chunk_tokens: int = 256,
         title_weight: float = 0.0,
+        device: str = "auto",
     ) -> None:
         if chunk_tokens < 1:
             raise ConfigurationError(f"chunk_tokens is {chunk_tokens}; it is at least 1")
         if not 0 <= title_weight < math.inf:
             raise ConfigurationError(f"title_weight is {title_weight}; it is 0 or more, and finite")
         self.folder = Path(os.path.abspath(Path(folder).expanduser()))
-        self.encoder = encoder if isinstance(encoder, Encoder) else Encoder.from_pretrained(encoder)
-        self.chunk_tokens = min(chunk_tokens, max(1, self.encoder.limit // 2))
+        self._questions = QuestionReader.of(encoder) if isinstance(encoder, str | Path) else None
+        self._source, self._device = encoder, device
+        limit = self._questions.limit if self._questions else self.encoder.limit
+        self.chunk_tokens = min(chunk_tokens, max(1, limit // 2))
         self.title_weight = title_weight
         self.seconds_left: float | None = None  # of an ``add`` in another thread; None: nothing is being read
         self.report = Report(0, 0, 0, 0.0, {})
@@ -90,6 +97,15 @@ class Index:
         if self._store.files:
             about = read_json(self.folder / ABOUT, way_out=WAY_OUT)
             check_same(self.folder, about, self._identity(), otherwise=OTHERWISE)
+
+    @cached_property
+    def encoder(self) -> "Encoder":
+        """The encoder, loaded when it is first needed."""
+        from longform.inference.encoders import Encoder
+
+        if isinstance(self._source, Encoder):
+            return self._source
+        return Encoder.from_pretrained(self._source, device=self._device)
 
     def refresh(self) -> None:
         """Search what is on the disk now, which another process may have written."""
@@ -145,21 +161,36 @@ class Index:
             raise InputError("the question is empty")
         if k < 1 or passages < 1:
             raise ConfigurationError(f"k={k} and passages={passages}; both are at least 1")
-        vector = self._unit(self.encoder.encode_query([question]))[0]
+        vector = self._questions.vector(question) if self._questions else None
+        if vector is None:
+            vector = self._unit(self.encoder.encode_query([question]))[0]
         return self.searched.best(question, vector, k, passages)
 
     def _identity(self) -> dict[str, Any]:
         """Facts that all passages of an index have in common."""
-        about = model_identity(self.encoder.model.name_or_path)
         return {
             "format": FORMAT,
+            **self._model_identity(),
+            "chunk_tokens": self.chunk_tokens,
+            "title_weight": self.title_weight or None,  # older indexes say nothing, which is the same
+        }
+
+    def _model_identity(self) -> dict[str, Any]:
+        """Facts of the encoder; the weights' key is the index's where both are of the same folder of the cache."""
+        if self._questions and self._store.files:
+            about = read_json(self.folder / ABOUT, way_out=WAY_OUT)
+            if about.get("model") == self._questions.folder.name:
+                own = {"pooling": None, "dimensions": self._questions.features, "prompt": ""}
+                return {"model": about["model"], "weights_key": about.get("weights_key"), **own}
+        from longform.runs.subject import model_identity
+
+        about = model_identity(self.encoder.model.name_or_path)
+        return {
             "model": Path(about["model"] or "").name,
             "weights_key": about["weights_key"],
             "pooling": self.encoder.pooling,
             "dimensions": self.encoder.features,
             "prompt": self.encoder.for_documents().prompt,
-            "chunk_tokens": self.chunk_tokens,
-            "title_weight": self.title_weight or None,  # older indexes say nothing, which is the same
         }
 
     def _unit(self, vectors: np.ndarray) -> np.ndarray:
@@ -233,8 +264,10 @@ class Index:
         self.seconds_left = None
         return ahead.tokens
 
-    def _passages(self, encoder: Encoder, sources: list[Source]) -> Iterator[ChunkOutcome]:
+    def _passages(self, encoder: "Encoder", sources: list[Source]) -> "Iterator[ChunkOutcome]":
         """The passages of documents, with their vectors as they are searched."""
+        from longform.inference.chunks import chunk_outcomes
+
         titles = self._titles(encoder, sources)
         documents = [Document(source.id, source.text, {"title": source.title}) for source in sources]
         how: Any = {"chunk_tokens": self.chunk_tokens, "boundaries": "sentences"}
@@ -246,7 +279,7 @@ class Index:
                 vectors = self._unit(vectors + self.title_weight * titles[source.title])
             yield found._replace(vectors=vectors)
 
-    def _titles(self, encoder: Encoder, sources: list[Source]) -> dict[str, np.ndarray]:
+    def _titles(self, encoder: "Encoder", sources: list[Source]) -> dict[str, np.ndarray]:
         """The vector (D,) of each title; none where titles have no weight."""
         titles = sorted({source.title for source in sources if source.title.strip()})
         if not titles or not self.title_weight:
