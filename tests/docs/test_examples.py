@@ -20,6 +20,7 @@ PROMISES = {
     ),
     "convert_and_embed.py": r"4096 tokens, .*\n[\s\S]* 2417 tokens: [\s\S]*a text inside the window: 1\.0000",
     "passages_in_langchain.py": r"retriever: council.txt .*the museum\.\nvector store: river.txt .*until May\.",
+    "passages_in_qdrant.py": r"council.txt, .*the museum\.\nriver.txt, .*until May\.\ncouncil.txt, ",
     "pretrain_tiny.py": r"parameters, saved in model\n.* river runs to the \[MASK\] -> sea .*\n.* in winter -> snow",
 }
 LONGEST = 80  # lines
