@@ -39,7 +39,6 @@ KINDS = {
     "gone": _Kind(499, "Gone", 499, "server_error", "client_closed_request"),
     "internal": _Kind(500, "Internal", 500, "server_error", "internal_error"),
     "not_ready": _Kind(503, "Unhealthy", 503, "server_error", "not_ready"),
-    "late": _Kind(504, "Timeout", 504, "server_error", "timeout"),
 }
 STATUS_KINDS = {404: "not_found", 405: "method"}
 RETRY = ("overloaded", "not_ready")
@@ -102,10 +101,9 @@ WHY = {
     415: "no JSON, or compressed",
     422: "no JSON, or not as the schema has it",
     424: "the model is of another kind, or failed on this input",
-    429: "too many requests, tokens or bytes are waiting",
+    429: "too many requests or tokens are waiting",
     500: "the server failed",
     503: "not ready yet, or stopping",
-    504: "not answered in time",
 }
 
 

@@ -1,10 +1,8 @@
-"""Gate before all routes: keys, size limits, time limits; requests that fail are answered all the same.
+"""Authentication and size limits before all routes; requests that fail are answered all the same.
 
-It is the outermost ASGI application: every status is counted here.
+The outermost ASGI application: every status is counted here. Slow clients are left to a proxy (docs/guides/serve.md).
 """
 
-import asyncio
-import contextlib
 import hmac
 import logging
 import re
@@ -17,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longform.serving.errors import Refusal, refused
-from longform.serving.service import HELD, Held, Service
+from longform.serving.service import Service
 from longform.serving.worker import where
 
 log = logging.getLogger("longform.serving")
@@ -50,18 +48,14 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send, self.service, Held())
+        exchange = _Exchange(scope, receive, send, self.service.settings.max_request_bytes)
         started, metrics = time.monotonic(), self.service.metrics
-        # HEAD is GET without the body. Routes see it so, and find what belongs to the request.
+        # HEAD is GET without the body, which uvicorn leaves out. Routes see it so, and find the request's exchange.
         as_get = {"method": "GET"} if scope["method"] == "HEAD" else {}
         metrics.running.inc()
         try:
-            await self._answered(
-                {**scope, **as_get, HELD: exchange.held, EXCHANGE: exchange}, exchange.receive, exchange.send
-            )
+            await self._answered({**scope, **as_get, EXCHANGE: exchange}, exchange.receive, exchange.send)
         finally:
-            self.service.bytes.give(exchange.held.bytes)
-            self.service.tokens.give(exchange.held.tokens)
             metrics.running.dec()
             metrics.seconds.labels("request").observe(time.monotonic() - started)
             metrics.requests.labels(self._route(scope), str(exchange.status or 499)).inc()
@@ -84,16 +78,13 @@ class Gate:
         except Refusal as refusal:
             return refusal
         try:
-            async with asyncio.timeout(self.service.settings.request_seconds):
-                if works and scope["path"] == "/":
-                    scope = {**scope, "path": AT_ROOT[self.service.engine.kind]}
-                await self.app(scope, receive, send)
+            if works and scope["path"] == "/":
+                scope = {**scope, "path": AT_ROOT[self.service.engine.kind]}
+            await self.app(scope, receive, send)
         except Refusal as refusal:
             return refusal
         except ClientDisconnect:
             return Refusal("gone", "the client went away")
-        except TimeoutError:
-            return Refusal("late", f"not answered in {self.service.settings.request_seconds:g} seconds")
         except Exception as error:
             log.error("a request to %s failed: %s", self._route(scope), where(error))
             return Refusal("internal", "the server failed on this request")
@@ -117,7 +108,7 @@ class Gate:
             raise Refusal("media_type", "the body is JSON: send Content-Type: application/json")
         length = headers.get("content-length", "")
         if length.isdecimal():
-            exchange.expect(int(length))
+            exchange.check_size(int(length))
 
     def _check_key(self, scope: Scope, headers: Headers) -> None:
         key, computes = self.service.settings.api_key, (scope["method"], scope["path"]) == ("POST", "/")
@@ -130,35 +121,25 @@ class Gate:
 
 
 class _Exchange:
-    """One request and its answer; the bytes of its body are counted."""
+    """One request, of whose body at most ``most`` bytes are taken, and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, service: Service, held: Held) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
-        self._service, self.held = service, held
-        self._expected = self._arrived = 0
+    def __init__(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
+        self._scope, self._receive, self._send, self._most = scope, receive, send, most
+        self._arrived = 0
         self._whole = False
         self.status = 0
 
-    def expect(self, length: int) -> None:
-        """Take so many bytes in, or raise Refusal."""
-        settings = self._service.settings
-        if length > settings.max_request_bytes:
-            raise Refusal(
-                "too_large", f"the body has more than the {settings.max_request_bytes:,} bytes that the server takes"
-            )
-        more = length - self._expected
-        if more > 0:
-            self.held.bytes += self._service.bytes.take(more)
-            self._expected = length
+    def check_size(self, length: int) -> None:
+        """Raise Refusal for a body of more bytes than are taken."""
+        if length > self._most:
+            raise Refusal("too_large", f"the body has more than the {self._most:,} bytes that the server takes")
 
     async def receive(self) -> Message:
         """A part of the body; raises Refusal where there is more than is taken."""
-        if self._whole:
-            return await self._receive()
         message: Any = await self._receive()
         self._arrived += len(message.get("body", b""))
-        self._whole = not message.get("more_body", False)
-        self.expect(self._arrived)
+        self._whole = self._whole or not message.get("more_body", False)
+        self.check_size(self._arrived)
         return message
 
     async def send(self, message: Message) -> None:
@@ -169,8 +150,6 @@ class _Exchange:
         """
         if message["type"] == "http.response.start":
             self.status = message["status"]
-        elif self._scope["method"] == "HEAD":
-            message = {**message, "body": b""}
         ends = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send({**message, "more_body": True} if ends else message)
         if ends:
@@ -178,10 +157,8 @@ class _Exchange:
             await self._send({"type": "http.response.body"})
 
     async def _take_in(self) -> None:
-        """The rest of the body, as long as it may take; a client that asks before it sends has its answer instead."""
+        """Read the rest of the body; a client that asks before it sends has its answer instead."""
         if not self._arrived and "expect" in Headers(scope=self._scope):
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._service.settings.request_seconds):
-                while not self._whole:
-                    self._whole = not (await self._receive()).get("more_body", False)
+        while not self._whole:
+            self._whole = not (await self._receive()).get("more_body", False)

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,15 +24,6 @@ from longform.serving.worker import Worker
 AT_ONCE = 16_384  # characters that are tokenised in the event loop: sooner done than handed to another thread
 STATES = 16  # an answer with the states of a token counts as so many tokens that wait, since it is that much larger
 Result = TypeVar("Result")
-HELD = "longform.held"  # in a request's scope
-
-
-@dataclass
-class Held:
-    """Share of the budgets that a request has taken, to be given back when it is answered."""
-
-    bytes: int = 0
-    tokens: int = 0
 
 
 class Budget:
@@ -42,14 +32,13 @@ class Budget:
     def __init__(self, most: int, what: str) -> None:
         self.most, self.what, self.taken = most, what, 0
 
-    def take(self, amount: int) -> int:
-        """Add an amount and return it, or raise Refusal; the first one is always taken."""
+    def take(self, amount: int) -> None:
+        """Add an amount, or raise Refusal; the first one is always taken."""
         if self.taken and self.taken + amount > self.most:
             raise Refusal(
                 "overloaded", f"the server has {self.taken:,} {self.what} waiting, of at most {self.most:,}: come again"
             )
         self.taken += amount
-        return amount
 
     def give(self, amount: int) -> None:
         """Take an amount off."""
@@ -65,7 +54,6 @@ class Service:
         self.waiting = Waiting(batch_tokens=settings.batch_tokens, wait=settings.batch_wait_ms / 1000)
         self.metrics.watch(self.waiting.counts)
         self.requests = Budget(settings.max_concurrent_requests, "requests")
-        self.bytes = Budget(settings.max_waiting_bytes, "bytes of requests")
         self.tokens = Budget(settings.max_waiting_tokens, "tokens")
         self.stopping = False
         self.failure: BaseException | None = None
@@ -144,14 +132,16 @@ class Service:
         if tokens > limit:
             counted = f"{tokens:,} tokens" + (f" ({weight} for each, as its answer is larger)" if weight > 1 else "")
             raise Refusal("too_large", f"the request has {counted}, the server takes {limit:,} at a time")
-        held: Held = request.scope[HELD]  # the gate gives it back
-        held.tokens += self.tokens.take(tokens)
-        self.metrics.truncated.inc(rows.truncated)
-        work = Work(asyncio.get_running_loop().create_future(), len(rows.rows))
-        pieces = [Piece(row, finish, work, place) for place, (row, finish) in enumerate(rows.rows)]
-        if not self.waiting.put(pieces):
-            raise Refusal("not_ready", "the server is stopping")
-        return await self._awaited(request, work)
+        self.tokens.take(tokens)
+        try:
+            self.metrics.truncated.inc(rows.truncated)
+            work = Work(asyncio.get_running_loop().create_future(), len(rows.rows))
+            pieces = [Piece(row, finish, work, place) for place, (row, finish) in enumerate(rows.rows)]
+            if not self.waiting.put(pieces):
+                raise Refusal("not_ready", "the server is stopping")
+            return await self._awaited(request, work)
+        finally:
+            self.tokens.give(tokens)
 
     async def _awaited(self, request: Request, work: Work) -> list[Any]:
         gone = asyncio.ensure_future(_disconnected(request))

@@ -31,9 +31,7 @@ class ServingSettings:
         max_texts: texts in a request.
         max_request_tokens: tokens in a request.
         max_request_bytes: bytes of a request's body.
-        max_waiting_tokens: tokens of all requests that are not answered yet; more are refused with 429.
-        max_waiting_bytes: bytes of the bodies of all these requests; more are refused with 429.
-        request_seconds: in which a request has arrived and is answered, or is refused with 504.
+        max_waiting_tokens: tokens of all requests that wait for the model; more are refused with 429.
         grace_seconds: after SIGTERM, in which what was accepted is answered.
         api_key: "Bearer KEY" that requests must bring; null: none, or the environment's LONGFORM_API_KEY.
         cors_origins: origins whose pages may use the server, as https://example.org; none: no other than its own.
@@ -56,8 +54,6 @@ class ServingSettings:
     max_request_tokens: int = 2**19
     max_request_bytes: int = 4 * MIB
     max_waiting_tokens: int = 2**21
-    max_waiting_bytes: int = 256 * MIB
-    request_seconds: float = 300.0
     grace_seconds: float = 60.0
     api_key: str | None = None
     cors_origins: tuple[str, ...] = ()
@@ -77,8 +73,6 @@ class ServingSettings:
             "max_request_tokens",
             "max_request_bytes",
             "max_waiting_tokens",
-            "max_waiting_bytes",
-            "request_seconds",
             "grace_seconds",
         )
         check_positive(self, "max_length", *positive)
