@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from longform.data.storage import (
+    PROCESS,
     atomic_folder,
     atomic_write,
     clear_leftovers,
@@ -241,10 +242,13 @@ def test_leftovers_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> N
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     (tmp_path / "deep").mkdir()
-    left = [f".a.{ended.pid}.12ab.unfinished", f"deep/.b.{os.getpid()}.12ab.unfinished"]
+    left = [
+        f".a.{ended.pid}.12ab.unfinished", f".a.{ended.pid}.{PROCESS}0.unfinished",  # the second is that of a fork
+        f"deep/.b.{os.getpid()}.12ab.unfinished",
+    ]  # fmt: skip
     kept = [
         f".a.{os.getppid()}.12ab.unfinished", f"a.{ended.pid}.12ab.unfinished", ".a.unfinished", ".a.x.12ab.unfinished",
-        f".a.{ended.pid}.12ab.older",
+        f".a.{ended.pid}.12ab.older", f".a.{os.getpid()}.{PROCESS}0.unfinished",
     ]  # fmt: skip
     for name in (*left, *kept):
         (tmp_path / name).touch()

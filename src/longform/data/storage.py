@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Generator
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,8 +21,9 @@ UNFINISHED, OLDER = ".unfinished", ".older"  # how names end of what is being wr
 LOCK = ".lock"  # of what one process alone may write
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP)  # filelock has a way of its own without flock
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of renameat2: paths are as the process sees them; both stay
-_LEFTOVER = re.compile(rf"\.(.+)\.(\d+)\.[0-9a-f]+({UNFINISHED}|{OLDER})")
-_being_written: set[str] = set()  # by this process
+PROCESS = secrets.token_hex(4)  # numbers of processes come again: in a container the first one is always 1
+_LEFTOVER = re.compile(rf"\.(.+)\.(\d+)\.([0-9a-f]+)({UNFINISHED}|{OLDER})")
+_names = count()
 
 
 @contextlib.contextmanager
@@ -37,19 +39,19 @@ def atomic_write(path: str | Path, mode: str = "w") -> Generator[IO[Any], None, 
     path.parent.mkdir(parents=True, exist_ok=True)
     encoding = None if mode == "wb" else "utf-8"
     escapes = encoding and "backslashreplace"  # names of files, and labels, need not be UTF-8
-    with _beside(path) as (unfinished, _):
-        try:
-            with open(unfinished, mode, encoding=encoding, newline=encoding and "\n", errors=escapes) as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
-            flush_folder(path.parent)
-        except BaseException as error:
-            unfinished.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.filename is None and error.errno is not None:
-                raise OSError(error.errno, error.strerror, str(path)) from error
-            raise
+    unfinished, _ = _beside(path)
+    try:
+        with open(unfinished, mode, encoding=encoding, newline=encoding and "\n", errors=escapes) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        flush_folder(path.parent)
+    except BaseException as error:
+        unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 @contextlib.contextmanager
@@ -61,24 +63,24 @@ def atomic_folder(path: Path) -> Generator[Path, None, None]:
     """
     path = followed(path.absolute())
     recover(path)
-    with _beside(path) as (unfinished, older):
-        unfinished.mkdir(parents=True)
-        try:
-            yield unfinished
-            flush_files(unfinished)
-            if not path.exists():
+    unfinished, older = _beside(path)
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        flush_files(unfinished)
+        if not path.exists():
+            unfinished.rename(path)
+        elif not _exchanged(unfinished, path):
+            path.rename(older)
+            try:
                 unfinished.rename(path)
-            elif not _exchanged(unfinished, path):
-                path.rename(older)
-                try:
-                    unfinished.rename(path)
-                except BaseException:
-                    older.rename(path)
-                    raise
-        finally:
-            remove(unfinished)
-        flush_folder(path.parent)
-        remove(older)
+            except BaseException:
+                older.rename(path)
+                raise
+    finally:
+        remove(unfinished)
+    flush_folder(path.parent)
+    remove(older)
 
 
 def _exchanged(first: Path, second: Path) -> bool:
@@ -95,17 +97,10 @@ def followed(path: Path) -> Path:
     return Path(os.path.realpath(path)) if path.is_symlink() or path.name in ("", "..") else path
 
 
-@contextlib.contextmanager
-def _beside(path: Path) -> Generator[tuple[Path, Path]]:
-    """The hidden names beside ``path`` of what is being written and of what it replaces; they say which process."""
-    mark = f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
-    unfinished, older = path.with_name(mark + UNFINISHED), path.with_name(mark + OLDER)
-    names = {unfinished.name, older.name}
-    _being_written.update(names)
-    try:
-        yield unfinished, older
-    finally:
-        _being_written.difference_update(names)
+def _beside(path: Path) -> tuple[Path, Path]:
+    """The hidden names beside ``path`` of what is being written and of what it replaces; they say by which process."""
+    mark = f".{path.name}.{os.getpid()}.{PROCESS}{next(_names):x}"
+    return path.with_name(mark + UNFINISHED), path.with_name(mark + OLDER)
 
 
 def recover(place: Path) -> None:
@@ -114,7 +109,7 @@ def recover(place: Path) -> None:
         found = _abandoned(path)
         if found is None or found[1] != place.name:
             continue
-        if found[3] == OLDER and not os.path.lexists(place):
+        if found[4] == OLDER and not os.path.lexists(place):
             path.rename(place)
         elif path.is_dir():
             remove(path)
@@ -159,14 +154,16 @@ def is_unfinished(name: str) -> bool:
 def _abandoned(path: Path) -> re.Match[str] | None:
     """The parts of the name of what a process that has ended was writing; None for anything else."""
     found = _LEFTOVER.fullmatch(path.name)
-    return None if found is None or path.name in _being_written or _runs(int(found[2])) else found
+    if found is None:
+        return None
+    process = int(found[2])
+    is_written = found[3].startswith(PROCESS) if process == os.getpid() else _runs(process)
+    return None if is_written else found
 
 
 def _runs(process: int) -> bool:
-    """Whether another process of this number is running; this one knows what it writes."""
-    if process == os.getpid():
-        return False
-    if os.name == "nt":  # where asking would end it
+    """Whether a process of this number is running; on Windows, where asking would end it, always True."""
+    if os.name == "nt":
         return True
     try:
         os.kill(process, 0)
