@@ -6,7 +6,6 @@ Longform wrote are ever replaced or deleted.
 """
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from longform.data.storage import LOCK, followed, is_unfinished, only_writer, re
 from longform.data.text import STANDARD_INPUT
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
+from longform.runs.digest import file_key
 from longform.runs.files import reading
 
 
@@ -116,13 +116,8 @@ def files_in(folder: Path) -> list[str]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """A digest of each file, by which it is known again (``foreign``)."""
-    return {name: _digest(folder / name) for name in files_in(folder)}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """The key of each file, by which it is known again (``foreign``)."""
+    return {name: file_key(folder / name) for name in files_in(folder)}
 
 
 def foreign(folder: Path, written: Mapping[str, str], *, but: Collection[str] = ()) -> list[str]:
@@ -134,7 +129,11 @@ def foreign(folder: Path, written: Mapping[str, str], *, but: Collection[str] = 
     folders = {parent.as_posix() for name in (*written, *but) for parent in Path(name).parents}
     there = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     unknown = sorted(name for name in there if name not in (*ours, *but, *folders))
-    return unknown or sorted(name for name in ours if _digest(folder / name) != written[name])
+    return unknown or sorted(
+        name
+        for name in ours
+        if not str(written[name]).startswith(file_key(folder / name))  # older reports: whole digests
+    )
 
 
 def check_names(names: Any, listed: Path) -> None:
