@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from longform.data.storage import atomic_write, flush_folder
 from longform.errors import ConfigurationError, require
 from longform.inference.kept_fields import RESULTS
 from longform.inference.settings import check_suffix
+from longform.runs.files import whole_lines
 from longform.runs.folder import RunFile
 from longform.runs.output import sole_output
 
@@ -105,7 +105,6 @@ def _is_same(found: Any, given: Any) -> bool:
 
 PARTIAL, SETTINGS, DOCUMENTS = BESIDE = (".partial", ".settings", ".documents")  # while it is not finished
 DIGITS = {"float32": 9, "float16": 5}  # that tell the numbers of a dtype apart
-_WHOLE_KEY = re.compile(rb"\S+ (\d{1,9})\n")
 
 
 @contextlib.contextmanager
@@ -198,7 +197,7 @@ class ResumableOutput:
     def documents(self) -> Iterator[str]:
         """The keys of the documents whose records an earlier start left."""
         with self._documents.open("rb") as lines:
-            yield from (line.decode().split()[0] for line in islice(lines, self.done))
+            yield from (key for _, (key, _) in islice(whole_lines(lines, _key_and_count), self.done))
 
     def totals(self) -> dict[str, Any]:
         """Records, tokens, and what was cut, so far."""
@@ -232,23 +231,20 @@ class ResumableOutput:
 
     def _keep_whole_lines(self) -> None:
         """A kill in the middle of a line leaves a part of it, a lost disk other lengths: keep what both files have."""
-        whole, known = self._file.seek(0), self._keys.seek(0)
-        for key in self._keys:
-            count = _WHOLE_KEY.fullmatch(key)
-            lines = list(islice(self._file, int(count[1]))) if count else []
-            if not count or len(lines) < int(count[1]) or not all(map(_is_whole, lines)):
+        whole, known, records = 0, 0, whole_lines(self._file)
+        for line, (_, count) in whole_lines(self._keys, _key_and_count):
+            lines = [record for record, _ in islice(records, count)]
+            if len(lines) < count:
                 break
-            whole, known = whole + sum(map(len, lines)), known + len(key)
+            whole, known = whole + sum(map(len, lines)), known + len(line)
             self.done += 1
         self._file.truncate(whole)
         self._keys.truncate(known)
 
 
-def _is_whole(line: bytes) -> bool:
-    try:
-        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
+def _key_and_count(line: bytes) -> tuple[str, int]:
+    key, count = line.decode().split()
+    return key, int(count)
 
 
 class DirectOutput:

@@ -1,10 +1,12 @@
-"""JSON files of a run: written whole or not at all, and read with an error that says what to do about a damaged one."""
+"""JSON files of a run: written whole or not at all, and read with an error that says what to do about a damaged one;
+files of lines that are appended to are read as far as they are whole.
+"""
 
 import contextlib
 import json
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from longform.data.storage import atomic_write
 from longform.errors import CheckpointError, LongformError
@@ -37,6 +39,23 @@ def read_lines(path: Path, *, way_out: str) -> list[dict[str, Any]]:
     """The rows of a file of JSON lines. Raises CheckpointError for a damaged file."""
     with reading(path, way_out=way_out):
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def whole_lines(file: IO[bytes], parse: Callable[[bytes], Any] = json.loads) -> Iterator[tuple[bytes, Any]]:
+    """Lines of a file that is appended to, from its beginning, each with its value; those end before the first one that
+    is cut off or damaged, as a killed process or a lost disk leaves it.
+
+    ``parse``: makes the value of a line, or raises ValueError.
+    """
+    file.seek(0)
+    for line in file:
+        try:
+            value = parse(line)
+        except (ValueError, RecursionError):
+            return
+        if not line.endswith(b"\n"):
+            return
+        yield line, value
 
 
 def write_json(path: Path, value: Any) -> None:

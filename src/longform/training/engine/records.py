@@ -14,9 +14,9 @@ from tqdm import tqdm
 
 from longform.data.storage import atomic_write
 from longform.errors import InputError
+from longform.runs.files import whole_lines, write_lines
 
 FILE = "records.jsonl"
-UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)  # cut off, or no record of ours
 
 
 class Records:
@@ -43,13 +43,9 @@ class Records:
         """
         if self.path is None or not self.path.exists():
             return
-        for line in self.path.read_bytes().splitlines():
-            try:
-                row = json.loads(line)
-                if row["step"] <= step and (ended or row["event"] != "end"):
-                    self.rows.append(row)
-            except UNREADABLE:
-                continue  # the line that was being written when the run was killed
+        with self.path.open("rb") as file:
+            rows = [row for _, row in whole_lines(file) if _is_record(row)]
+        self.rows = [row for row in rows if row["step"] <= step and (ended or row["event"] != "end")]
         self.before = max((row.get("seconds", 0.0) for row in self.rows), default=0.0)
         self._rewrite()
 
@@ -60,8 +56,7 @@ class Records:
 
     def _rewrite(self) -> None:
         if self.writes and self.path is not None:
-            with atomic_write(self.path) as file:
-                file.writelines(json.dumps(row) + "\n" for row in self.rows)
+            write_lines(self.path, self.rows)
 
     def add(self, event: str, step: int, **values: Any) -> dict[str, Any]:
         """Append one event, with the seconds so far. Raises InputError for a measured value that is NaN or infinite."""
@@ -91,6 +86,10 @@ class Records:
     def of(self, event: str) -> list[dict[str, Any]]:
         """Records of this kind."""
         return [row for row in self.rows if row["event"] == event]
+
+
+def _is_record(row: Any) -> bool:
+    return isinstance(row, dict) and isinstance(row.get("step"), int) and "event" in row
 
 
 def show_measures(description: str, step: int, values: dict[str, float]) -> None:
