@@ -13,7 +13,9 @@
 """
 
 import importlib
+from collections.abc import Iterable
 from types import ModuleType
+from typing import Any
 
 NO_MEMORY = (
     "can't allocate memory", "cannot allocate memory", "out of memory",
@@ -47,6 +49,12 @@ class CheckpointError(LongformError, ValueError):
 
 class MissingDependencyError(LongformError, ImportError):
     """An optional package that the called function needs."""
+
+
+def some(names: Iterable[Any], most: int = 3) -> str:
+    """Names for a message, of many the first few."""
+    listed = list(map(str, names))
+    return ", ".join([*listed[:most], *(["..."] if listed[most:] else [])])
 
 
 def installing(*extras: str) -> str:

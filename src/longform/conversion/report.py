@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from longform.choices import PROJECTION_KINDS
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, some
 from longform.functional.slots import base_slot_size, divisors
 from longform.runs import page as model_card
 from longform.runs.files import read_json
 from longform.runs.output import foreign, sole_output
 from longform.runs.page import Block, Code, Heading, facts_table
-from longform.runs.summary import some
 
 COPIED, EXTENDED, CUT, TIED, BUFFER, DROPPED = "copied", "extended", "cut", "tied duplicate", "buffer", "dropped"
 ACTIONS = (COPIED, EXTENDED, CUT, TIED, BUFFER, DROPPED)

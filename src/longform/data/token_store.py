@@ -19,7 +19,7 @@ from longform.data.progress import hidden
 from longform.data.special_tokens import content_ids
 from longform.data.storage import made_once
 from longform.data.text import STANDARD_INPUT, Document, look, read_documents, text_of, usable_texts
-from longform.errors import ConfigurationError, DataError
+from longform.errors import ConfigurationError, DataError, some
 
 TOKENS, ENDS = "tokens.bin", "document_ends.npy"
 DOCUMENTS_AT_ONCE = 128  # tokenised together
@@ -54,8 +54,8 @@ def corpus_of(given: Any, text_field: str = "text") -> Corpus:
     """
     if isinstance(given, CorpusFiles):
         if passed_over := look(given.sources, given.text_field):
-            said = ", ".join([*passed_over[:SHOWN], *(["..."] if passed_over[SHOWN:] else [])])
-            warnings.warn(f"{len(passed_over):,} files of no kind that is read are passed over: {said}", stacklevel=3)
+            said = f"{len(passed_over):,} files of no kind that is read are passed over: {some(passed_over, SHOWN)}"
+            warnings.warn(said, stacklevel=3)
         return given.read_again()
     source = source_of(given)
     if not isinstance(source, InMemory):

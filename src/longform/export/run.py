@@ -16,14 +16,13 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from longform.choices import EXPORT_FORMATS
 from longform.conversion.local import local_source
 from longform.data.storage import atomic_folder, copy_anew
-from longform.errors import CheckpointError, ConfigurationError
+from longform.errors import CheckpointError, ConfigurationError, some
 from longform.export.formats import size_of, traced, write, write_int8
 from longform.inference.exported import FILES, HIDDEN, LOGITS, ExportedModel, open_graph
 from longform.models.configuration_linformer import LinformerConfig
 from longform.pretrained.sentence_modules import encoder_folder
 from longform.pretrained.weights import load_tokenizer, load_whole, read_config
 from longform.runs.output import entries, sole_output
-from longform.runs.summary import some
 
 BATCHES = (1, 3)
 TOLERANCE = 1e-4  # the largest difference of a hidden state or logit, float32

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.storage import clear_leftovers
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, some
 from longform.runs.files import read_json, write_json
 from longform.runs.output import entries
-from longform.runs.summary import some
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -2,12 +2,11 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from longform.errors import require
+from longform.errors import require, some
 
-NAMED = 3  # of many names
 FILE_WIDTH = 160  # characters of a table that goes to a file or a pipe
 
 
@@ -21,12 +20,6 @@ def summary(result: Any) -> str:
         text = f"{value:,.1f}" if name == "seconds" else some(value) if type(value) is list else format_value(value)
         lines.append(f"{name.replace('_', ' '):<20} {text}")
     return "\n".join(lines)
-
-
-def some(names: Iterable[str]) -> str:
-    """Names for a message, of many the first few."""
-    listed = list(names)
-    return ", ".join([*listed[:NAMED], *(["..."] if listed[NAMED:] else [])])
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:

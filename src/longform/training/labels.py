@@ -1,31 +1,94 @@
-"""Labelled texts: reading them, finding out the kind of their labels, splitting off a validation part."""
+"""Labelled texts: reading them, finding out the kind of their labels, splitting off a validation part.
+
+Labels come in every usual form: names, numbers, lists of names, vectors of 0 and 1, and none.
+"""
 
 import math
 import random
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from decimal import Decimal
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longform.data.files import CSV, TSV, named_kind
-from longform.data.given import InMemory, as_rows, classes_of, source_of
-from longform.data.labels import LIST_SEPARATOR, Labels, lists_of_names, plain_labels
+from longform.data.given import InMemory, as_rows, classes_of, is_missing, python_values, source_of
 from longform.data.records import field, read_records, string_field
-from longform.errors import DataError
+from longform.errors import DataError, some
 
+LIST_SEPARATOR = ";"  # between the labels of one text in a csv file
 _LIST = re.compile(r"\[.*\]", re.DOTALL)
 SINGLE, MULTI, REGRESSION = "single-label", "multi-label", "regression"
 SHOWN = 10  # of the names of labels, in a line
 
 
-def _listed(values: Sequence[Any]) -> str:
-    return ", ".join([*map(str, values[:SHOWN]), *(["..."] if values[SHOWN:] else [])])
+class Labels(list[Any]):
+    """A label a text: a name, a number, a list of names, or None where there is none.
+
+    ``names``: all that there may be, in their order, where that is known.
+    """
+
+    def __init__(self, labels: Iterable[Any], names: Sequence[str] | None = None) -> None:
+        super().__init__(labels)
+        self.names = names
+
+
+def plain_labels(given: Iterable[Any]) -> Labels:
+    """Labels as Python has them: of arrays, tensors and sets lists, of vectors of 0 and 1 the places that hold 1.
+
+    None for what is missing (None, NaN, NA, a list of these). Raises DataError for lists that are neither such vectors
+    nor names or numbers of classes.
+    """
+    if isinstance(given, Labels):
+        return given
+    labels = [_plain(label) for label in given]
+    there = [label for label in labels if label is not None]
+    if {*map(type, there)} == {list} and _are_vectors(there):
+        names = [str(place) for place in range(len(there[0]))]
+        return Labels((label and list(compress(names, map(float, label))) for label in labels), names)
+    return Labels([_names(label) if isinstance(label, list) else label for label in labels])
+
+
+def _names(label: list[Any]) -> list[Any]:
+    numbers = all(str(each).lstrip("-").isdecimal() for each in label)
+    if (numbers and len({*label}) < len(label)) or any(isinstance(each, float | list | None) for each in label):
+        raise DataError(
+            f"the label {label!r} is no list of names or numbers of classes, each once, and the labels are no vectors "
+            "of 0 and 1 of one length: give one of the two"
+        )
+    return label
+
+
+def lists_of_names(given: Iterable[Any]) -> Labels:
+    """Labels as lists of names, which LIST_SEPARATOR parts in a text; None where there is none."""
+    labels = plain_labels(given)
+    parted = [[*map(str.strip, each.split(LIST_SEPARATOR))] if isinstance(each, str) else each for each in labels]
+    lists = plain_labels([*filter(None, map(str, each))] if isinstance(each, list) else each for each in parted)
+    return Labels(lists, lists.names or labels.names)
+
+
+def _plain(label: Any) -> Any:
+    label = python_values(sorted(label, key=str) if isinstance(label, Set) else label)
+    if not isinstance(label, list | tuple):
+        return None if is_missing(label) else label
+    there = [each for each in map(_plain, label) if each is not None]
+    vector = len(there) < len(label) and not all(isinstance(each, str) for each in there)
+    return [*map(_plain, label)] if vector else there if there or not label else None
+
+
+def _are_vectors(lists: Sequence[list[Any]]) -> bool:
+    """Whether labels are vectors of 0 and 1, as no lists of two or more different numbers, or of names, all are."""
+    values = [each for label in lists for each in label]
+    numbers = all(isinstance(each, int | float) for each in values)
+    twice = any(len(set(map(str, label))) < len(label) for label in lists)
+    alike = len({len(label) for label in lists}) == 1 and len(lists[0]) > 1
+    return alike and all(each in (0, 1, "0", "1") for each in values) and (numbers or twice)
 
 
 class Examples(NamedTuple):
-    """Texts with their labels (``longform.data.labels``); ``pairs``: second texts, or None."""
+    """Texts with their labels; ``pairs``: second texts, or None."""
 
     texts: Sequence[str]
     labels: Sequence[Any]
@@ -57,7 +120,7 @@ class LabelScheme(NamedTuple):
         if self.task == REGRESSION:
             return f"regression: numbers from {min(targets):g} to {max(targets):g}"
         kind = "classes" if self.task == SINGLE else "labels, any number a text"
-        return f"{len(self.names):,} {kind}: {_listed(self.names)}"
+        return f"{len(self.names):,} {kind}: {some(self.names, SHOWN)}"
 
     def encode(self, labels: Sequence[Any], *, where: str) -> list[Any]:
         """Targets: a class number, a list of 0.0 and 1.0, or a number. Raises DataError for labels not in training."""
@@ -212,8 +275,8 @@ def _task(labels: Sequence[Any]) -> str:
             return REGRESSION
         values = sorted(set(labels))
         raise DataError(
-            f"the labels are decimals without fractions ({_listed(values)}), which may be {len(values):,} classes or "
-            'numbers to learn: say which, task="single-label" (--task single-label) or "regression"'
+            f"the labels are decimals without fractions ({some(values, SHOWN)}), which may be {len(values):,} classes "
+            'or numbers to learn: say which, task="single-label" (--task single-label) or "regression"'
         )
     shown = ", ".join(f"{kind} ({str(label)[:40]!r})" for kind, label in kinds.items())
     raise DataError(f"labels are of mixed types: {shown}; use names only, numbers only, or lists of names only")

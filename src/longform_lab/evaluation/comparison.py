@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longform.data.given import as_rows, source_of
-from longform.data.labels import lists_of_names, plain_labels
 from longform.data.progress import hidden
 from longform.data.records import Record, field, records_of, string_field
 from longform.data.text import read_documents
@@ -23,6 +22,7 @@ from longform.inference.encoders import Encoder
 from longform.inference.loading import position_limit, token_limit
 from longform.inference.settings import DEFAULT_BATCH_TOKENS
 from longform.inference.strategies import Collected, TextModel
+from longform.training.labels import lists_of_names, plain_labels
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.storage import clear_leftovers, flush_files, flush_folder, remove
-from longform.errors import CheckpointError, ConfigurationError, MissingDependencyError
+from longform.errors import CheckpointError, ConfigurationError, MissingDependencyError, some
 from longform.runs.files import write_json
 from longform.runs.folder import RunFile, check_same, differences
 from longform.runs.output import check_names, entries, files_in, sole_output
-from longform.runs.summary import some
 from longform.training.engine.checkpoints import checkpoint_step, keep_only, newest_checkpoint
 from longform.training.engine.records import Records
 

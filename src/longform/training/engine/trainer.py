@@ -14,7 +14,7 @@ from tqdm import tqdm
 from transformers import get_scheduler, set_seed
 
 from longform.data.progress import hidden
-from longform.errors import CheckpointError, ConfigurationError, InputError, require
+from longform.errors import CheckpointError, ConfigurationError, InputError, require, some
 from longform.inference.loading import pick_device
 from longform.models.loading import quiet_transformers
 from longform.runs.kept_memory import kept_memory
@@ -30,7 +30,6 @@ from longform.training.engine.job import Job, Part
 from longform.training.engine.records import show_measures
 from longform.training.engine.run_folder import RunFolder
 
-SHOWN = 3  # names of weights in a message
 TIMED_STEPS = 2  # that tell how many fit into the minutes that were chosen
 LOGS = 100  # how many records of the loss a run writes at least
 
@@ -57,7 +56,7 @@ def current_process(device: str = "auto") -> Any:
 def check_start(model: nn.Module, what: str) -> None:
     """Raise CheckpointError where weights of ``model``, called ``what``, are NaN or infinite before training."""
     if bad := _not_finite(model):
-        raise CheckpointError(f"{what} has weights that are NaN or infinite ({_listed(bad)}): begin from a sound one")
+        raise CheckpointError(f"{what} has weights that are NaN or infinite ({some(bad)}): begin from a sound one")
 
 
 def check_step(model: nn.Module, *, loss: float, gradient: float, step: int, learning_rate: float) -> None:
@@ -67,7 +66,7 @@ def check_step(model: nn.Module, *, loss: float, gradient: float, step: int, lea
     said = f"the loss is {loss}" if not math.isfinite(loss) else f"the norm of the gradient is {gradient}"
     bad = _not_finite(model)
     cause = (
-        f"because the update before it made weights NaN or infinite ({_listed(bad)}): "
+        f"because the update before it made weights NaN or infinite ({some(bad)}): "
         if bad
         else "while every weight is finite: a text or label of this step gives numbers that are too large. Look for "
         'labels of an extreme size, try dtype="float32", or '
@@ -78,16 +77,12 @@ def check_step(model: nn.Module, *, loss: float, gradient: float, step: int, lea
 def check_end(model: nn.Module, *, learning_rate: float) -> None:
     """Raise InputError where a trained model has weights that are NaN or infinite."""
     if bad := _not_finite(model):
-        said = f"the last update made weights NaN or infinite ({_listed(bad)})"
+        said = f"the last update made weights NaN or infinite ({some(bad)})"
         raise InputError(f"{said}: lower learning_rate ({learning_rate})")
 
 
 def _not_finite(model: nn.Module) -> list[str]:
     return [name for name, tensor in model.named_parameters() if not bool(torch.isfinite(tensor).all())]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 class Training:
