@@ -45,7 +45,6 @@ POOLINGS = ("cls", "mean", "lead", "cls_mean", "cls_lead")
 DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "npu", "xla", "meta", "privateuseone")  # kinds that torch knows
 DTYPES = ("float32", "bfloat16", "auto")
 VECTOR_DTYPES = ("float32", "float16")  # of vectors as they are written
-EXPORT_FORMATS = ("onnx",)  # OpenVINO reads it too
 BACKENDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8")  # what runs a model
 SCHEDULES = ("cosine", "linear", "constant")  # of a learning rate
 STRATEGIES = ("whole", "chunk-average")  # for texts that are longer than a model takes

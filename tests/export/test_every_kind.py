@@ -7,7 +7,7 @@ import pytest
 import torch
 from model_kinds import KINDS, LONGEST, model, text
 
-from longform.export.formats import traced, write
+from longform.export.formats import write
 from longform.inference.exported import open_graph
 from tolerances import assert_close
 
@@ -19,7 +19,7 @@ from tolerances import assert_close
 def test_every_length_up_to_the_maximum(kind: str, runtime: str, tmp_path: Path) -> None:
     made: Any = model(kind)
     inputs = ("input_ids", "attention_mask")
-    file = write(traced(made, inputs, "last_hidden_state"), tmp_path, output="last_hidden_state")
+    file = write(made, tmp_path, inputs=inputs, output="last_hidden_state")
     graph = open_graph(file, made.config, runtime)
     for length in range(1, LONGEST + 1):
         for batch in (1, 3):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from longform.choices import EXPORT_FORMATS
 from longform.cli.arguments import (
     add_options,
     add_restart,
@@ -24,7 +23,6 @@ def parser() -> Any:
     made.add_argument("folder", type=str, help="folder of a Longform, a sentence-transformers folder or a classifier")
     add_options(
         made,
-        ("format", EXPORT_FORMATS, "onnx", "of the graph"),
         ("output", str | None, None, "new folder: a copy of the whole folder with the graph in it; null: in place"),
         ("int8", bool, False, "beside it a graph with weights of 8 bits"),
         ("check", bool, False, "run the graph beside the model at the lengths where it would go wrong first"),
@@ -43,7 +41,6 @@ def run(settings: Any) -> None:
     result = export_model(
         settings.folder,
         settings.output,
-        format=settings.format,
         int8=settings.int8,
         check=settings.check,
         restart=settings.restart,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram, export
+from torch.export import Dim
 from transformers import PreTrainedModel
 
 from longform import kernels
@@ -22,6 +22,7 @@ PLAIN = {  # kernels that are torch's operations and no more
 }
 LARGEST_BATCH = 2**16
 TREES = r"`isinstance\(treespec, LeafSpec\)` is deprecated"  # torch warns of its own code
+SHARED_AXES = "# The axis name: "  # and that the axes of all inputs are the same
 
 
 class OneOutput(nn.Module):
@@ -38,36 +39,31 @@ class OneOutput(nn.Module):
         ]
 
 
-def traced(model: PreTrainedModel, inputs: tuple[str, ...], output: str) -> ExportedProgram:
-    """The graph of ``model`` from ``inputs`` (names of arguments of ``OneOutput``) to one ``output``."""
-    longest = model.config.max_position_embeddings
-    axes = {0: Dim("batch", min=1, max=LARGEST_BATCH), 1: Dim("length", min=1, max=longest)}
-    given = sample(inputs, batch=2, length=max(2, longest - 1))
-    with torch.no_grad(), kernels.use(**PLAIN), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=TREES, category=FutureWarning)
-        wrapped = OneOutput(model, output).eval()
-        return export(wrapped, (), given, dynamic_shapes=dict.fromkeys(given, axes), strict=False)
-
-
-def sample(inputs: tuple[str, ...], *, batch: int, length: int) -> dict[str, Tensor]:
-    """Inputs of the right shape, by name: long (B, n), all text."""
-    fill = {"attention_mask": 1}
-    return {name: torch.full((batch, length), fill.get(name, 0), dtype=torch.long) for name in inputs}
-
-
 MOST_INSIDE = int(1.5 * 2**30)  # bytes of weights in an .onnx file, which protobuf allows 2 GB; more stand beside it
 
 
-def write(program: ExportedProgram, folder: Path, *, output: str) -> Path:
-    """Write the graph into ``folder`` under the name that others look for; returns the path.
+def write(model: PreTrainedModel, folder: Path, *, inputs: tuple[str, ...], output: str) -> Path:
+    """Write the graph of ``model`` into ``folder`` under the name that others look for; returns the path.
 
-    Inputs keep their names in the graph, ``output`` names what comes out. Raises MissingDependencyError.
+    ``inputs``: names of arguments of ``OneOutput``, which they keep in the graph; ``output``: which of the model's
+    outputs it gives. Raises MissingDependencyError.
     """
     require("onnx", extra="onnx")
     require("onnxscript", extra="onnx")
-    path = folder / Path(FILES["onnx"]).name
-    with _quiet():
-        made = torch.onnx.export(program, dynamo=True, output_names=[output], verbose=False, external_data=False)
+    path, longest = folder / Path(FILES["onnx"]).name, model.config.max_position_embeddings
+    axes = {0: Dim("batch", min=1, max=LARGEST_BATCH), 1: Dim("length", min=1, max=longest)}
+    shape = (2, max(2, longest - 1))
+    given = {name: torch.full(shape, int(name == "attention_mask")) for name in inputs}
+    with torch.no_grad(), kernels.use(**PLAIN), _quiet():
+        made = torch.onnx.export(
+            OneOutput(model, output).eval(),
+            kwargs=given,
+            dynamic_shapes=dict.fromkeys(given, axes),
+            output_names=[output],
+            dynamo=True,
+            verbose=False,
+            external_data=False,
+        )
     assert made is not None
     for node in made.model.graph.all_nodes():
         node.metadata_props.clear()  # lines of our source, with their paths on this machine
@@ -90,7 +86,7 @@ def write_int8(path: Path) -> Path:
             path,
             made,
             per_channel=True,
-            use_external_data_format=path.with_name(f"{path.name}_data").exists(),
+            use_external_data_format=len(files_of(path)) > 1,
             nodes_to_exclude=_narrowing_products(path),
             weight_type=quantization.QuantType.QUInt8,  # sums of signed weights overflow on CPUs without VNNI
         )
@@ -115,14 +111,14 @@ def _quiet() -> Generator[None]:
     logging.disable(logging.WARNING)
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=TREES, category=FutureWarning)
             warnings.filterwarnings("ignore", category=DeprecationWarning)
+            for said in (TREES, SHARED_AXES):
+                warnings.filterwarnings("ignore", message=said)
             yield
     finally:
         logging.disable(before)
 
 
-def size_of(path: Path) -> int:
-    """Bytes of a graph's file and of the weights beside it."""
-    beside = path.with_name(f"{path.name}_data")
-    return sum(file.stat().st_size for file in (path, beside) if file.is_file())
+def files_of(path: Path) -> list[Path]:
+    """A graph's file and, of a large one, that of its weights beside it, whose name begins as the graph's does."""
+    return sorted(path.parent.glob(f"{path.name}*"))

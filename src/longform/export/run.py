@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
-from longform.choices import EXPORT_FORMATS
 from longform.conversion.local import local_source
 from longform.data.storage import atomic_folder, copy_anew
 from longform.errors import CheckpointError, ConfigurationError, some
-from longform.export.formats import size_of, traced, write, write_int8
+from longform.export.formats import files_of, write, write_int8
 from longform.inference.exported import FILES, HIDDEN, LOGITS, ExportedModel, open_graph
 from longform.models.configuration_linformer import LinformerConfig
 from longform.pretrained.sentence_modules import encoder_folder
@@ -113,34 +112,30 @@ def export_model(
     folder: str | Path,
     output: str | Path | None = None,
     *,
-    format: str = "onnx",
     int8: bool = False,
     check: bool = False,
     restart: bool = False,
 ) -> ExportResult:
     """Write the graph of a Longform's ``folder`` into it, or into a copy of the whole folder, ``output``.
 
-    The graph is onnx/model.onnx, in float32, which ONNX Runtime and OpenVINO read; there is no other ``format``. Inputs
-    are ``input_ids``, ``attention_mask`` and, where tokenizer and model have them, ``token_type_ids``, int64
-    (B, n), any batch and length; a classifier gives ``logits``, another folder ``last_hidden_state``. ``int8``: a graph
-    with weights of 8 bits beside it. ``check``: the graph is run beside the model first (``check_graph``).
-    ``restart``: an earlier export is replaced.
+    The graph is onnx/model.onnx, in float32, which ONNX Runtime and OpenVINO read. Inputs are ``input_ids``,
+    ``attention_mask`` and, where tokenizer and model have them, ``token_type_ids``, int64 (B, n), any batch and length;
+    a classifier gives ``logits``, another folder ``last_hidden_state``. ``int8``: a graph with weights of 8 bits beside
+    it. ``check``: the graph is run beside the model first (``check_graph``). ``restart``: an earlier one is replaced.
 
     Raises CheckpointError, ConfigurationError for what cannot be exported or is there already, MissingDependencyError.
     """
-    if format not in EXPORT_FORMATS:
-        raise ConfigurationError(f'format is "{format}": a graph is written as onnx, which OpenVINO reads too')
     started, source = time.perf_counter(), Path(local_source(folder)).expanduser()
     config = _longform_config(source)
     with _graph_folder(source, output, restart=restart) as (unfinished, shown):
         model, inputs, name = _opened(encoder_folder(source), config)
-        file = write(traced(model, inputs, name), unfinished, output=name)
+        file = write(model, unfinished, inputs=inputs, output=name)
         checked = check_graph(model, open_graph(file, config)) if check else []
-        small = write_int8(file) if int8 else None
-        sizes = [size_of(path) / 2**20 for path in (file, small) if path is not None]
+        written = [file, write_int8(file)] if int8 else [file]
+        sizes = [sum(part.stat().st_size for part in files_of(each)) / 2**20 for each in written]
     return ExportResult(
         str(shown / file.name),
-        None if small is None else str(shown / small.name),
+        str(shown / written[1].name) if int8 else None,
         ", ".join(inputs),
         name,
         config.max_position_embeddings,
@@ -202,13 +197,13 @@ def _graph_folder(source: Path, output: str | Path | None, *, restart: bool) -> 
 
 def _check_replaceable(place: Path, *, restart: bool) -> None:
     """Raise ConfigurationError where ``place`` holds anything, unless that is an export and ``restart``."""
-    ours = {end for file in FILES.values() for end in (Path(file).name, f"{Path(file).name}_data")}
-    if there := entries(place):
-        if not restart:
-            raise ConfigurationError(
-                f'"{place}" holds an export already ({some(there)}): make it anew with restart=True (--restart)'
-            )
-        if others := entries(place, but=ours):
-            raise ConfigurationError(
-                f'"{place}" is not replaced, since it holds more than an export ({some(others)}): move that away'
-            )
+    there = entries(place)
+    if there and not restart:
+        raise ConfigurationError(
+            f'"{place}" holds an export already ({some(there)}): make it anew with restart=True (--restart)'
+        )
+    ours = {part.name for file in FILES.values() for part in files_of(place / Path(file).name)}
+    if others := entries(place, but=ours):
+        raise ConfigurationError(
+            f'"{place}" is not replaced, since it holds more than an export ({some(others)}): move that away'
+        )
