@@ -148,7 +148,7 @@ def test_what_cannot_be_used_is_said(tiny_tokenizer: Any, tmp_path: Path) -> Non
             Encoder.from_pretrained(folder, truncate_dim=dimensions)
     settings = folder / "config_sentence_transformers.json"
     settings.write_text(json.dumps({"prompts": {"passage": "bad "}, "default_prompt_name": "other"}))
-    with pytest.raises(CheckpointError, match="other"):
+    with pytest.raises(ConfigurationError, match=r'has no prompt "other"; its prompts: .*passage'):
         Encoder.from_pretrained(folder)
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([modules[0] | {"type": "elsewhere.Encoder"}, *modules[1:]]))

@@ -128,7 +128,7 @@ def export_model(
     started, source = time.perf_counter(), Path(local_source(folder)).expanduser()
     config = _longform_config(source)
     with _graph_folder(source, output, restart=restart) as (unfinished, shown):
-        model, inputs, name = _opened(encoder_folder(source), config)
+        model, inputs, name = _opened(Path(encoder_folder(source)), config)
         file = write(model, unfinished, inputs=inputs, output=name)
         checked = check_graph(model, open_graph(file, config)) if check else []
         written = [file, write_int8(file)] if int8 else [file]
@@ -177,7 +177,7 @@ def _graph_folder(source: Path, output: str | Path | None, *, restart: bool) -> 
 
     Raises ConfigurationError where something is that is not to be replaced.
     """
-    inside = (encoder_folder(source) / FILES["onnx"]).parent
+    inside = Path(encoder_folder(source), FILES["onnx"]).parent
     if output is None:
         with sole_output(inside, folder=True) as place:
             _check_replaceable(place, restart=restart)

@@ -28,7 +28,7 @@ from longform.inference.chunks import ChunkVectors, encode_chunks
 from longform.inference.loading import checked_limit, load_limited, position_limit, token_limit
 from longform.inference.settings import DEFAULT_BATCH_TOKENS
 from longform.inference.strategies import Outcome, TextModel
-from longform.pretrained.sentence_modules import PLAIN, SentenceModules, sentence_modules
+from longform.pretrained.sentence_modules import PLAIN, SentenceModules, encoder_folder, sentence_modules
 
 KINDS = (*POOLINGS, "max")
 DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}  # their exponents
@@ -91,7 +91,7 @@ class Encoder(TextModel):
             "backend": backend,
             "graphs": graphs,
         }
-        model, tokenizer, limit = load_limited(AutoModel, folder.encoder or source, **options)
+        model, tokenizer, limit = load_limited(AutoModel, encoder_folder(source), **options)
         if max_length is None and folder.max_length is not None:
             limit = min(folder.max_length, position_limit(model.config))
         if folder.lower_case:

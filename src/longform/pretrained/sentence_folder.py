@@ -4,6 +4,7 @@ They are those of a SentenceTransformer, CrossEncoder, SparseEncoder or MultiVec
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,6 +161,13 @@ def _is_inside(source: str | Path, path: str) -> bool:
         return True
     (folder / path).exists()  # raises for a name that is too long
     return (folder / path).resolve().is_relative_to(folder.resolve())
+
+
+def pooling_modes(options: Mapping[str, Any]) -> list[Any]:
+    """Modes of a Pooling by its config.json; older versions wrote each as ``pooling_mode_mean_tokens`` is true."""
+    older = [key for key, on in options.items() if on and key.startswith("pooling_mode_")]
+    asked = options.get("pooling_mode", [re.sub("^pooling_mode_|_tokens?$", "", key) for key in older] or "mean")
+    return asked if isinstance(asked, list) and asked else [asked]
 
 
 def settings_of(source: str | Path) -> dict[str, Any]:

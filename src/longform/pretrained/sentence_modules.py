@@ -6,7 +6,6 @@ takes longer than importing torch.
 Axes: B texts in a batch, n tokens, D embedding size.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import CheckpointError, ConfigurationError, require
+from longform.functional.pooling import sublinear_weights
 from longform.models.loading import quiet_transformers
 from longform.pretrained.sentence_folder import (
     ENCODERS,
@@ -24,15 +24,16 @@ from longform.pretrained.sentence_folder import (
     kind_of,
     listed_modules,
     loader_of,
+    pooling_modes,
     settings_of,
 )
-from longform.pretrained.weighted_mean import WeightedMean
 from longform.pretrained.weights import reading
 from longform.runs import files
 
 OURS = ("cls", "max", "mean")  # poolings that Encoder has under the same names
 WORDS = "WordWeights"
 WEIGHTED = {"Pooling", WORDS, "SublinearTF"}  # modules that are one WeightedMean
+ROUTERS = {"Router", "Asym"}  # one way for queries and another for documents
 OTHER_KINDS = {  # of sentence-transformers, with what a text gets from each
     "CrossEncoder": "scores of pairs of texts: .predict(pairs), or longform predict",
     "SparseEncoder": "a sparse vector: .encode(texts)",
@@ -44,16 +45,15 @@ class SentenceModules(NamedTuple):
     """Modules and settings of a sentence-transformers folder beside its encoder.
 
     ``modules``: those between the encoder and a ``Normalize`` at the end, for which ``normalise`` stands; none where
-    they are a ``pooling`` that ``Encoder`` has. ``dimensions``: D that they give. ``encoder``: the encoder's own
-    folder, where it is not the folder itself. ``prompts`` by name, ``prompt``: the default one's name. ``max_length``:
-    tokens that are taken of a text. ``similarity``: how its vectors are compared, in sentence-transformers' words.
+    they are a ``pooling`` that ``Encoder`` has. ``dimensions``: D that they give. ``prompts`` by name, ``prompt``: the
+    default one's name. ``max_length``: tokens that are taken of a text. ``similarity``: how its vectors are compared,
+    in sentence-transformers' words.
     """
 
     modules: Sequence[nn.Module] = ()
     pooling: str | None = None
     normalise: bool = False
     dimensions: int = 0
-    encoder: Path | None = None
     prompts: Mapping[str, str] = {}
     prompt: str | None = None
     truncate_dim: int | None = None
@@ -91,10 +91,11 @@ class SentenceModules(NamedTuple):
             if name is not None:
                 raise ConfigurationError(f'give prompt ("{prompt}") or prompt_name ("{name}"), not both')
             return prompt
+        name = self.prompt if name is None else name
         if name is not None and name not in self.prompts:
             there = ", ".join(self.prompts) or "none"
             raise ConfigurationError(f'"{source}" has no prompt "{name}"; its prompts: {there}. prompt takes any text')
-        return self.prompts.get(name or self.prompt or "") or ""
+        return "" if name is None else self.prompts[name]
 
 
 PLAIN = SentenceModules()
@@ -103,31 +104,18 @@ PLAIN = SentenceModules()
 def sentence_modules(source: str | Path) -> SentenceModules:
     """The modules of a folder or hub name, on the CPU; PLAIN for what is no sentence-transformers folder.
 
-    Raises CheckpointError where it cannot be read, or does not begin with a transformer; MissingDependencyError.
+    Raises CheckpointError where it cannot be read, does not begin with a transformer, or does one thing with queries
+    and another with documents; MissingDependencyError.
     """
     listed = listed_modules(source)
     if listed is None:
         return PLAIN
-    kind = loader_of(settings_of(source))
-    if kind in OTHER_KINDS:
-        raise CheckpointError(
-            f'"{source}" gives no vectors of texts: sentence_transformers.{kind}("{source}") gives {OTHER_KINDS[kind]}'
-        )
-    first, *rest = listed
-    if kind_of(first) not in ENCODERS:
-        raise CheckpointError(
-            f'"{source}" begins with {kind_of(first)}, not with a transformer: its vectors come from '
-            f'sentence-transformers, SentenceTransformer("{source}").encode(texts)'
-        )
-    settings, options = settings_of(source), encoder_options(source, first["path"])
+    settings, options = settings_of(source), encoder_options(source, listed[0]["path"])
+    _check_kinds(source, loader_of(settings), [kind_of(module) for module in listed])
+    ends_unit = kind_of(listed[-1]) == "Normalize"
+    between = listed[1:-1] if ends_unit else listed[1:]
     with reading(f'"{source}"', source):
-        given = dict(settings.get("prompts", {}))
-    prompts = {"query": "", "document": ""} | {name: said or "" for name, said in given.items()}
-    default = settings.get("default_prompt_name")
-    _check_default(default, prompts, source)
-    ends_unit = bool(rest) and kind_of(rest[-1]) == "Normalize"
-    between = rest[:-1] if ends_unit else rest
-    with reading(f'"{source}"', source):
+        prompts = {name: said or "" for name, said in settings.get("prompts", {}).items()}
         pooling, modules = _own_modules(source, between)
     if pooling is None and not modules:
         modules = _loaded(source, between)
@@ -136,14 +124,30 @@ def sentence_modules(source: str | Path) -> SentenceModules:
         pooling=pooling,
         normalise=ends_unit,
         dimensions=_dimensions(modules),
-        encoder=_encoder(source, listed),
-        prompts=prompts,
-        prompt=default,
+        prompts={"query": "", "document": ""} | prompts,
+        prompt=settings.get("default_prompt_name"),
         truncate_dim=settings.get("truncate_dim"),
         max_length=_most_tokens(options),
         lower_case=bool(options.get("do_lower_case")),
         similarity=settings.get("similarity_fn_name") or "cosine",
     )
+
+
+def _check_kinds(source: str | Path, loader: str, kinds: Sequence[str]) -> None:
+    """Raise CheckpointError for a folder that gives no vectors of texts, or that only its own package can run."""
+    if loader in OTHER_KINDS:
+        raise CheckpointError(
+            f'"{source}" gives no vectors of texts: sentence_transformers.{loader}("{source}") gives '
+            f"{OTHER_KINDS[loader]}"
+        )
+    theirs = f'its vectors come from sentence-transformers, SentenceTransformer("{source}")'
+    if routed := ROUTERS.intersection(kinds):
+        raise CheckpointError(
+            f'"{source}" has a {routed.pop()}, one way for queries and another for documents: '
+            f"{theirs}.encode_query(texts) and .encode_document(texts)"
+        )
+    if kinds[0] not in ENCODERS:
+        raise CheckpointError(f'"{source}" begins with {kinds[0]}, not with a transformer: {theirs}.encode(texts)')
 
 
 def _own_modules(source: str | Path, between: Sequence[Mapping[str, Any]]) -> tuple[str | None, list[nn.Module]]:
@@ -152,20 +156,15 @@ def _own_modules(source: str | Path, between: Sequence[Mapping[str, Any]]) -> tu
     if [*listed][-1:] != ["Pooling"] or len(listed) < len(between) or not listed.keys() <= WEIGHTED:
         return None, []
     options = _module_options(source, listed.pop("Pooling"))
-    mode, width = _own_mode(options), options.get("embedding_dimension") or options.get("word_embedding_dimension")
+    modes, width = pooling_modes(options), options.get("embedding_dimension", options.get("word_embedding_dimension"))
+    if len(modes) > 1 or modes[0] not in OURS or not options.get("include_prompt", True):
+        return None, []
     if not listed:
-        return mode, []
-    if mode != "mean" or width is None:
+        return modes[0], []
+    if modes != ["mean"] or width is None:
         return None, []
     weights = _word_weights(_module_options(source, listed[WORDS])) if WORDS in listed else None
     return None, [WeightedMean(weights, sublinear="SublinearTF" in listed, width=width)]
-
-
-def _own_mode(options: Mapping[str, Any]) -> str | None:
-    """The mode of a Pooling with these options, where it is one that ``Encoder`` has."""
-    asked = options.get("pooling_mode", _older_modes(options) or "mean")
-    modes = [asked] if isinstance(asked, str) else asked
-    return modes[0] if len(modes) == 1 and modes[0] in OURS and options.get("include_prompt", True) else None
 
 
 def _module_options(source: str | Path, module: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,12 +178,6 @@ def _word_weights(options: Mapping[str, Any]) -> Tensor:
     return torch.tensor([weights.get(word, weights.get(word.lower(), unknown)) for word in options["vocab"]]).float()
 
 
-def _older_modes(options: Mapping[str, Any]) -> list[str]:
-    """Modes as older versions of sentence-transformers wrote them: ``pooling_mode_mean_tokens`` is true."""
-    older = [key for key, on in options.items() if on and key.startswith("pooling_mode_")]
-    return [re.sub("^pooling_mode_|_tokens?$", "", key) for key in older]
-
-
 def _loaded(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The modules that a folder lists, from sentence-transformers or ours. Raises CheckpointError for any other."""
     package = require("sentence_transformers.util", extra="embed")
@@ -195,7 +188,6 @@ def _loaded(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> list[Any
             raise CheckpointError(f'"{source}" has the module {kind}, which is not of sentence-transformers')
         with quiet_transformers(), reading(f'"{source}"', source):
             modules.append(package.import_from_string(kind).load(str(source), subfolder=each["path"]))
-    _check_routes(modules, source)
     return modules
 
 
@@ -211,45 +203,15 @@ def _most_tokens(options: Mapping[str, Any]) -> int | None:
     return processor.get("model_max_length", options.get("max_seq_length"))
 
 
-def load_sentence_transformer(source: str | Path, **options: Any) -> Any:
-    """The SentenceTransformer of a folder or hub name; our own module is known to it, and no other foreign code is.
+def encoder_folder(source: str | Path) -> str | Path:
+    """Where the encoder of a folder or hub name is: in the folder of its first module, where it lists modules.
 
-    Raises MissingDependencyError, and what sentence-transformers raises.
-    """
-    package = require("sentence_transformers", extra="embed")
-    return package.SentenceTransformer(str(source), **options)
-
-
-def _check_routes(modules: Sequence[Any], source: str | Path) -> None:
-    """Raise CheckpointError for modules that do one thing with queries and another with documents."""
-    routed = [type(module).__name__ for module in modules if "task" in getattr(module, "forward_kwargs", ())]
-    if routed:
-        raise CheckpointError(
-            f'"{source}" has a {routed[0]}, one way for queries and another for documents: its vectors come from '
-            f'sentence-transformers, SentenceTransformer("{source}").encode_query(texts) and .encode_document(texts)'
-        )
-
-
-def encoder_folder(source: str | Path) -> Path:
-    """Where the encoder of a folder is: in a sentence-transformers folder its first module's, else the folder itself.
-
-    Raises CheckpointError where the list of modules cannot be read.
+    Raises CheckpointError where the list of modules cannot be read, and for a folder inside a hub's.
     """
     listed = listed_modules(source)
-    return (None if listed is None else _encoder(source, listed)) or Path(source)
-
-
-def _check_default(name: str | None, prompts: Mapping[str, str], source: str | Path) -> None:
-    if name is not None and name not in prompts:
-        there = ", ".join(prompts) or "none"
-        raise CheckpointError(f'"{source}" has no prompt "{name}", its default_prompt_name; its prompts: {there}')
-
-
-def _encoder(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> Path | None:
-    """The folder of the encoder, None for the folder itself. Raises CheckpointError for one inside a hub's."""
-    path = listed[0]["path"]
+    path = listed[0]["path"] if listed else ""
     if not path:
-        return None
+        return source
     if not Path(source).is_dir():
         raise CheckpointError(f'"{source}" has its encoder in "{path}": download it, and name the folder')
     return Path(source) / path
@@ -265,3 +227,27 @@ def is_encoder_alone(source: str | Path) -> bool:
         return False
     options = encoder_options(source, listed[0]["path"])
     return options.get("transformer_task", ENCODERS.get(kind_of(listed[0]))) == "feature-extraction"
+
+
+class WeightedMean(nn.Module):
+    """The modules WordWeights, SublinearTF and Pooling as one: a mean of hidden states with weights of tokens.
+
+    ``weights`` float32 (vocabulary,), None: all weigh the same; ``sublinear``: as in SublinearTF. ``width``: D.
+    """
+
+    def __init__(self, weights: Tensor | None, *, sublinear: bool, width: int) -> None:
+        super().__init__()
+        self.weights = None if weights is None else nn.Parameter(weights, requires_grad=False)
+        self.sublinear, self.width = sublinear, width
+
+    def get_embedding_dimension(self) -> int:
+        """D."""
+        return self.width
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """``token_embeddings`` (B, n, D), ``input_ids``, ``attention_mask`` (B, n) -> ``sentence_embedding`` (B, D)."""
+        ids, mask = features["input_ids"], features["attention_mask"]
+        weights = mask.float() if self.weights is None else self.weights[ids] * mask
+        shares = weights * sublinear_weights(ids, mask.bool()) if self.sublinear else weights
+        total = (features["token_embeddings"] * shares[..., None]).sum(dim=1)
+        return {**features, "sentence_embedding": total / weights.sum(dim=1, keepdim=True).clamp(min=1e-9)}

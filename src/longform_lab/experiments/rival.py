@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
@@ -21,7 +22,6 @@ from transformers.modeling_outputs import BaseModelOutput
 from longform.conversion.local import local_source
 from longform.conversion.sublinear_tf import SublinearTF
 from longform.inference.encoders import Encoder
-from longform.pretrained.sentence_modules import load_sentence_transformer
 from longform.training.alignment.job import AlignmentJob
 from longform.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
 from longform.training.alignment.sources import open_source
@@ -76,7 +76,7 @@ def in_chunks(encoder: Encoder, model: PreTrainedModel, size: int = CHUNK) -> En
 def weighted_original(folder: Path) -> Path:
     """The original with the weights of repeated words before its mean, saved in ``folder``."""
     if not folder.is_dir():
-        found = load_sentence_transformer(local_source("bundled"), device="cpu")
+        found = SentenceTransformer(local_source("bundled"), device="cpu")
         modules = list(found)
         place = next(at for at, module in enumerate(modules) if type(module).__name__ == "Pooling")
         made = type(found)(modules=[*modules[:place], SublinearTF(), *modules[place:]], device="cpu")

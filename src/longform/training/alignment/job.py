@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -18,7 +19,6 @@ from longform.data.special_tokens import special_tokens
 from longform.errors import ConfigurationError, require
 from longform.inference.loading import checked_limit
 from longform.models.loading import quiet_transformers
-from longform.pretrained.sentence_modules import load_sentence_transformer
 from longform.pretrained.weights import reading
 from longform.runs.digest import content_key
 from longform.runs.page import Block, Heading
@@ -208,5 +208,5 @@ class AlignmentJob(Job):
     def load(self, folder: Path) -> None:
         """See Job."""
         with quiet_transformers(), reading(f'"{folder}"', folder):
-            trained = load_sentence_transformer(folder, device=self.device.type)
+            trained = SentenceTransformer(str(folder), device=self.device.type)
         self.sentences.load_state_dict(trained.state_dict())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
@@ -22,7 +23,6 @@ from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import quiet_transformers
 from longform.pretrained.adapters import join_adapters
 from longform.pretrained.sentence_folder import REQUIREMENTS, SETTINGS_FILE
-from longform.pretrained.sentence_modules import load_sentence_transformer
 from longform.pretrained.weights import reading
 from longform.runs.files import read_json
 from longform.training.alignment.steps import DOCUMENT, PARTS, PLAIN, QUERY, Step
@@ -131,7 +131,7 @@ def _opened(source: str, device: torch.device) -> OpenedModel:
     source = local_source(source)
     encoder = Encoder.from_pretrained(source, device=device.type)
     with quiet_transformers(), reading(f'the model "{source}"', source):
-        sentences = load_sentence_transformer(source, device=device.type, model_kwargs={"dtype": torch.float32})
+        sentences: Any = SentenceTransformer(source, device=device.type, model_kwargs={"dtype": torch.float32})
     if hasattr(sentences[0].auto_model, "peft_config"):
         join_adapters(sentences[0].auto_model)
     ends_unit = type(sentences[-1]).__name__ == "Normalize"
