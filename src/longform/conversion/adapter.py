@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from longform.conversion.pooling_modules import with_token_weights
 from longform.conversion.shipped import ACCOUNT, SHIPPED, shipped
-from longform.errors import ConfigurationError, ConversionError
-from longform.pretrained.checkpoint_files import read_json
+from longform.errors import CheckpointError, ConfigurationError, ConversionError
+from longform.runs.files import read_json
 from longform.runs.subject import model_key
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # PEFT's names
@@ -108,7 +108,7 @@ def read_adapter(folder: str | Path) -> Adapter:
             f"of its output; with Longform come: {', '.join(shipped()) or 'none'}"
         )
     try:
-        account, config = read_json(place / ACCOUNT), read_json(place / CONFIG)
+        account, config = (read_json(place / name, way_out="copy it again") for name in (ACCOUNT, CONFIG))
         tensors = {name.removeprefix(PREFIX): value.float() for name, value in load_file(place / WEIGHTS).items()}
         downs = {name.removesuffix(DOWN): value for name, value in tensors.items() if name.endswith(DOWN)}
         weights = place / TOKEN_WEIGHTS
@@ -121,7 +121,7 @@ def read_adapter(folder: str | Path) -> Adapter:
             products={name: (down, tensors[name + UP]) for name, down in downs.items()},
             token_weights=load_file(weights)["weights"].float() if weights.is_file() else None,
         )
-    except (KeyError, TypeError, OSError, SafetensorError) as error:
+    except (KeyError, TypeError, OSError, SafetensorError, CheckpointError) as error:
         raise ConversionError(f"{place} cannot be read as an adapter ({error}); it may be incomplete") from error
 
 

@@ -7,16 +7,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
 from longform.conversion.families.registry import BY_MODEL_TYPE, check_model_type
 from longform.errors import CheckpointError, ConversionError
 from longform.models.loading import quiet_transformers
-from longform.pretrained.checkpoint_files import read_json, read_weights
+from longform.pretrained.checkpoint_files import AGAIN, read_weights
 from longform.pretrained.sentence_folder import SentenceFolder, read_sentence_folder
-from longform.pretrained.weights import checked_config
+from longform.pretrained.weights import checked_config, load_tokenizer, reading
+from longform.runs.files import read_json
 from longform.runs.output import check_utf_8
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
@@ -49,17 +50,23 @@ def open_source(source: str | Path | PreTrainedModel, *, tokenizer: Any = None) 
         )
     folder = _find_folder(source)
     try:
-        sentence_folder = read_sentence_folder(folder)
+        return _open_folder(folder, str(source), tokenizer)
     except CheckpointError as error:
         raise ConversionError(str(error)) from error
+
+
+def _open_folder(folder: Path, name: str, tokenizer: Any) -> Source:
+    sentence_folder = read_sentence_folder(folder)
     encoder = folder / sentence_folder.encoder_path if sentence_folder else folder
     config = _read_config(encoder)
+    if tokenizer is None and any((encoder / file).is_file() for file in TOKENIZER_FILES):
+        tokenizer = load_tokenizer(encoder)
     return Source(
-        name=str(source),
+        name=name,
         config=config,
         architectures=config.architectures or [],
         tensors=read_weights(encoder),
-        tokenizer=_read_tokenizer(encoder) if tokenizer is None else tokenizer,
+        tokenizer=tokenizer,
         sentence_folder=sentence_folder,
         folder=folder,
     )
@@ -111,20 +118,6 @@ def _read_config(folder: Path) -> PreTrainedConfig:
         raise ConversionError(
             f"{folder} has no config.json: it is not the folder of a saved Hugging Face model{adapted}"
         )
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise ConversionError(f"{path} does not hold an object")
-    check_model_type(content.get("model_type"))
-    try:
+    check_model_type(read_json(path, way_out=AGAIN).get("model_type"))
+    with reading(path):
         return checked_config(AutoConfig.from_pretrained(folder))
-    except Exception as error:
-        raise ConversionError(f"{path} is not a valid configuration: {error}") from error
-
-
-def _read_tokenizer(folder: Path) -> Any:
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        return None
-    try:
-        return AutoTokenizer.from_pretrained(folder)
-    except Exception as error:
-        raise ConversionError(f"the tokenizer in {folder} cannot be read: {error}") from error

@@ -12,6 +12,7 @@ from longform.errors import ConversionError
 from longform.functional.positions.tables import extend_positions
 from longform.layers.sequence_projection import WeightedMeanProjection
 from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.pretrained.weights import listed
 
 HEAD_BIAS, DECODER_BIAS, DECODER_WEIGHT = "lm_head.bias", "lm_head.decoder.bias", "lm_head.decoder.weight"
 WORDS, POSITIONS = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
@@ -68,7 +69,7 @@ def place_tensors(tensors: Mapping[str, Tensor], *, rules: KeyRules, family: Fam
     if unknown:
         raise ConversionError(
             f"the source has {len(unknown)} tensors that a {family.name} does not have, so that its result would "
-            f"not be the source's: {_listed(unknown)}"
+            f"not be the source's: {listed(unknown)}"
         )
     _settle_head_bias(placement)
     return placement
@@ -183,7 +184,7 @@ def _check_left_over(placement: Placement, filled: dict[str, Tensor]) -> None:
     if left:
         raise ConversionError(
             f"{len(left)} tensors of the source do not fit its configuration (more layers than config.json says, or "
-            f"numbers that are not floating point, as in a quantised model): {_listed(left)}"
+            f"numbers that are not floating point, as in a quantised model): {listed(left)}"
         )
 
 
@@ -194,7 +195,7 @@ def _check_shapes(placement: Placement, filled: dict[str, Tensor], own: Mapping[
         if tensor.shape != own[name].shape
     ]
     if wrong:
-        raise ConversionError(f"the source's weights do not fit its configuration: {_listed(wrong)}")
+        raise ConversionError(f"the source's weights do not fit its configuration: {listed(wrong)}")
 
 
 def _new_tensors(
@@ -222,11 +223,6 @@ def _new_tensors(
     if missing:
         raise ConversionError(
             f"the source lacks {len(missing)} tensors that its configuration calls for, so its checkpoint is "
-            f"incomplete; the Longform names are: {_listed(missing)}"
+            f"incomplete; the Longform names are: {listed(missing)}"
         )
     return new
-
-
-def _listed(names: list[str], most: int = 8) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

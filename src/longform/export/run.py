@@ -150,7 +150,7 @@ def _longform_config(source: Path) -> LinformerConfig:
     """The config of a folder. Raises CheckpointError where that is no Longform's encoder or classifier."""
     if not source.is_dir():
         raise CheckpointError(f'"{source}" is no folder: export reads a saved Longform, and writes beside it')
-    config = read_config(encoder_folder(source), f'"{source}"')
+    config = read_config(encoder_folder(source))
     heads = getattr(config, "architectures", None) or [ENCODERS[0]]
     if not isinstance(config, LinformerConfig) or heads[0] not in (CLASSIFIER, *ENCODERS):
         raise CheckpointError(
@@ -164,7 +164,7 @@ def _opened(source: Path, config: LinformerConfig) -> tuple[Any, tuple[str, ...]
     """The model of a folder, float32 on the CPU, the inputs that its tokenizer gives it, and what it is wanted for."""
     classifies = CLASSIFIER in (config.architectures or ())
     auto: Any = AutoModelForSequenceClassification if classifies else AutoModel
-    model = load_whole(auto, source, f'"{source}"', dtype=torch.float32).eval()
+    model = load_whole(auto, source, dtype=torch.float32).eval()
     tokenizer: Any = load_tokenizer(source, config)
     typed = config.type_vocab_size and "token_type_ids" in tokenizer.model_input_names
     types = ("token_type_ids",) if typed else ()

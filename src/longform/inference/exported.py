@@ -72,7 +72,7 @@ def load_exported(
         raise CheckpointError(
             f'"{source}" has no {file}: make it with longform export {source}{" --int8" if quantized else ""}'
         )
-    config = read_config(source, f'"{source}"')
+    config = read_config(source)
     tokenizer = load_tokenizer(source, config)
     config.name_or_path = str(source)
     model = open_graph(path, config, runtime)

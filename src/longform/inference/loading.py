@@ -11,15 +11,16 @@ import torch
 from torch.utils._triton import has_triton
 from transformers import AutoModel
 
-from longform.errors import ConfigurationError, ConversionError
+from longform.errors import CheckpointError, ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.inference.exported import load_exported
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.graphs import capture
 from longform.models.inference import pack_weights
 from longform.models.text_reader import BareLinformer, reader_of
-from longform.pretrained.checkpoint_files import read_json, read_weights
+from longform.pretrained.checkpoint_files import AGAIN, read_weights
 from longform.pretrained.weights import checked_config, load_tokenizer, load_whole, reading
+from longform.runs.files import read_json
 from longform.runs.settings import check_device
 
 
@@ -120,7 +121,7 @@ def load_pretrained(
     wanted = pick_dtype(dtype, chosen)
     whole = load_bare(source, dtype=wanted) if auto_class is AutoModel else None
     if whole is None:
-        whole = load_whole(auto_class, source, f'"{source}"', dtype=wanted)
+        whole = load_whole(auto_class, source, dtype=wanted)
     tokenizer = load_tokenizer(source, whole.config)
     model: Any = whole.to(chosen).eval()
     if reader_of(model) is not None and not compile:
@@ -137,13 +138,13 @@ def load_bare(source: str | Path, *, dtype: torch.dtype) -> BareLinformer | None
     folder = Path(source)
     if not (folder / "config.json").is_file() or (folder / "adapter_config.json").exists():
         return None
-    with reading(f'"{source}"', source):
-        if read_json(folder / "config.json").get("model_type") != LinformerConfig.model_type:
+    with reading(source):
+        if read_json(folder / "config.json", way_out=AGAIN).get("model_type") != LinformerConfig.model_type:
             return None
         config: Any = checked_config(LinformerConfig.from_pretrained(folder))
     try:
         found = {name.removeprefix("linformer."): x for name, x in read_weights(folder).items()}
-    except ConversionError:
+    except CheckpointError:
         return None
     config.name_or_path = str(source)
     model = BareLinformer(config)

@@ -1,57 +1,37 @@
-"""Files of a checkpoint, read without transformers: JSON, and weights in safetensors, which are never unpickled."""
+"""Weights of a checkpoint in safetensors, which are never unpickled, read without transformers."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from longform.errors import ConversionError
+from longform.errors import CheckpointError
+from longform.runs.files import read_json, reading
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-FOREIGN_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises ConversionError, naming the file, where it is none."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConversionError(f"{path} cannot be read as JSON ({error}); it may be incomplete") from error
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")  # by their ends
+FOREIGN = (*PICKLES, ".h5", ".msgpack")
+AGAIN = "it may be missing or truncated: copy or download it again"
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a folder's safetensors files by name. Raises ConversionError where there are none to read."""
+    """The tensors of a folder's safetensors files by name. Raises CheckpointError where there are none to read."""
     if (folder / INDEX).is_file():
-        index = read_json(folder / INDEX)
-        names = sorted(set(index.get("weight_map", {}).values()))
-    elif (folder / WEIGHTS).is_file():
-        names = [WEIGHTS]
+        names = sorted(set(read_json(folder / INDEX, way_out=AGAIN).get("weight_map", {}).values()))
     else:
-        names = []
+        names = [WEIGHTS] if (folder / WEIGHTS).is_file() else []
     if not names:
-        raise ConversionError(_no_weights(folder))
+        raise CheckpointError(_no_weights(folder))
     tensors: dict[str, Tensor] = {}
     for name in names:
-        tensors |= _read_shard(folder / name)
+        with reading(folder / name, way_out=AGAIN, errors=(SafetensorError, OSError, ValueError)):
+            tensors |= load_file(folder / name)
     return tensors
 
 
-def _read_shard(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise ConversionError(f"{path} is missing, though {INDEX} names it; copy the checkpoint again")
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ConversionError(
-            f"{path} cannot be read as safetensors ({error}); it may be truncated: copy or download it again"
-        ) from error
-
-
 def _no_weights(folder: Path) -> str:
-    foreign = sorted(path.name for pattern in FOREIGN_WEIGHTS for path in folder.glob(pattern))
+    foreign = sorted(path.name for path in folder.iterdir() if path.suffix in FOREIGN)
     if not foreign:
         return f"{folder} has no {WEIGHTS}: there are no weights to convert"
     return (

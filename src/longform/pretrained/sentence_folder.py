@@ -13,6 +13,7 @@ from typing import Any
 from transformers.utils import cached_file
 
 from longform.errors import ConversionError
+from longform.pretrained.checkpoint_files import PICKLES
 from longform.runs.files import read_json, reading
 
 MODULES_FILE = "modules.json"
@@ -37,7 +38,6 @@ LENGTHS = ("max_seq_length", "document_length")  # tokens at which texts are cut
 LOADERS = {name: name for name in ("CrossEncoder", "SparseEncoder", "MultiVectorEncoder")}
 LOADERS["ColBERT"] = "MultiVectorEncoder"  # PyLate's
 REQUIREMENTS = {"longform": {"specifier": ">=0.1", "reason": "Its encoder is a Longform."}}
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,15 @@ class SentenceFolder:
             path.write_bytes(content)
         modules = [self.modules[0] | {"path": ""}, *self.modules[1:]]
         options = _lengthened(self.encoder_options, max_length) | {"max_seq_length": max_length}
-        required = self.settings.get("requirements", {}) | REQUIREMENTS
-        settings = _lengthened(self.settings, max_length) | {"requirements": required}
-        for name, content in ((MODULES_FILE, modules), (ENCODER_FILE, options), (SETTINGS_FILE, settings)):
+        for name, content in ((MODULES_FILE, modules), (ENCODER_FILE, options)):
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_settings(folder, _lengthened(self.settings, max_length))
+
+
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write ``settings`` of a folder, with the requirement of Longform."""
+    required = {**settings, "requirements": settings.get("requirements", {}) | REQUIREMENTS}
+    (folder / SETTINGS_FILE).write_text(json.dumps(required, indent=2) + "\n", encoding="utf-8")
 
 
 def loader_of(settings: Mapping[str, Any]) -> str:
@@ -154,13 +159,10 @@ def _is_named(module: Mapping[str, Any]) -> bool:
 
 def _is_inside(source: str | Path, path: str) -> bool:
     """Whether a module's folder stays in that of all, links followed; raises OSError, ValueError for no such name."""
-    if Path(path).is_absolute() or ".." in Path(path).parts or "\0" in path:
-        return False
-    folder = Path(source)
-    if not folder.is_dir():
-        return True
-    (folder / path).exists()  # raises for a name that is too long
-    return (folder / path).resolve().is_relative_to(folder.resolve())
+    folder = Path(source).resolve()
+    place = (folder / path).resolve()
+    place.exists()  # raises for a name that is too long
+    return place.is_relative_to(folder)
 
 
 def pooling_modes(options: Mapping[str, Any]) -> list[Any]:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from longform.errors import CheckpointError, ConfigurationError, require
 from longform.functional.pooling import sublinear_weights
-from longform.models.loading import quiet_transformers
 from longform.pretrained.sentence_folder import (
     ENCODERS,
     SUBLINEAR_TF,
@@ -114,7 +113,7 @@ def sentence_modules(source: str | Path) -> SentenceModules:
     _check_kinds(source, loader_of(settings), [kind_of(module) for module in listed])
     ends_unit = kind_of(listed[-1]) == "Normalize"
     between = listed[1:-1] if ends_unit else listed[1:]
-    with reading(f'"{source}"', source):
+    with reading(source):
         prompts = {name: said or "" for name, said in settings.get("prompts", {}).items()}
         pooling, modules = _own_modules(source, between)
     if pooling is None and not modules:
@@ -186,7 +185,7 @@ def _loaded(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> list[Any
         kind = each["type"]
         if kind != SUBLINEAR_TF and not kind.startswith("sentence_transformers."):
             raise CheckpointError(f'"{source}" has the module {kind}, which is not of sentence-transformers')
-        with quiet_transformers(), reading(f'"{source}"', source):
+        with reading(source):
             modules.append(package.import_from_string(kind).load(str(source), subfolder=each["path"]))
     return modules
 

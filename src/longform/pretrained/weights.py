@@ -34,28 +34,28 @@ SHOWN = 6  # names of tensors in a message
 
 
 def load_whole(
-    auto_class: Any, source: str | Path, what: str, *, dtype: torch.dtype, new_head: bool = False, **config: Any
+    auto_class: Any, source: str | Path, *, dtype: torch.dtype, new_head: bool = False, **config: Any
 ) -> "PreTrainedModel":
     """The model of a folder or hub name, from safetensors, with every weight from there.
 
     Of an adapter (PEFT) it is the model that it was trained on, and the adapter becomes part of the weights.
-    ``what``: its name in errors. ``new_head``: a head that the checkpoint lacks, or has for another number of labels,
-    is a new one. ``config``: fields of its config. Names in the wrappers of DataParallel or torch.compile are taken
-    without, with a warning. Raises CheckpointError for what cannot be read, and as ``check_weights`` does.
+    ``new_head``: a head that the checkpoint lacks, or has for another number of labels, is a new one. ``config``:
+    fields of its config. Names in the wrappers of DataParallel or torch.compile are taken without, with a warning.
+    Raises CheckpointError for what cannot be read, and as ``check_weights`` does.
     """
     how: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": dtype}
-    with reading(what, source):
+    with reading(source):
         adapter = adapter_of(source)
         learned = {} if adapter is None else adapter_weights(source)
     if adapter is not None:
         require("peft", extra="lora")
         base, new_head = adapter["base_model_name_or_path"], new_head or bool(adapter.get("modules_to_save"))
         config = labels_of(learned) | config
-        model = load_whole(auto_class, base, f'"{base}", the base of {what},', dtype=dtype, new_head=new_head, **config)
-        with reading(what, source):
+        model = load_whole(auto_class, base, dtype=dtype, new_head=new_head, **config)
+        with reading(source):
             add_adapter(model, source, learned)
         return model
-    with reading(what, source):
+    with reading(source):
         model, found = auto_class.from_pretrained(source, use_safetensors=True, **how, **config)
         wrapped = [name for name in found["unexpected_keys"] if WRAPPERS.match(name)]
         if wrapped:
@@ -65,12 +65,9 @@ def load_whole(
     return model
 
 
-def read_config(source: str | Path, what: str) -> Any:
-    """The configuration of a folder or hub name, of an adapter its base's; ``what``: its name in errors.
-
-    Raises CheckpointError when it cannot be read.
-    """
-    with reading(what, source):
+def read_config(source: str | Path) -> Any:
+    """The configuration of a folder or hub name, of an adapter its base's. Raises CheckpointError for none to read."""
+    with reading(source):
         adapter = adapter_of(source)
         base = adapter["base_model_name_or_path"] if adapter else source
         config: Any = checked_config(AutoConfig.from_pretrained(base))
@@ -95,7 +92,7 @@ def load_tokenizer(source: str | Path, config: Any = None) -> PreTrainedTokenize
     An adapter without one has its base's. Raises CheckpointError when it cannot be read, ConfigurationError where it is
     larger than the model.
     """
-    with reading(f'the tokenizer of "{source}"', source):
+    with reading(source, "the tokenizer of "):
         adapter = adapter_of(source)
         absent: Any = {"_raise_exceptions_for_missing_entries": False}
         own = adapter is None or cached_file(str(source), "tokenizer_config.json", **absent)
@@ -109,10 +106,8 @@ def _without_wrappers(source: str | Path, wrapped: list[str]) -> dict[str, Any]:
     tensors = read_weights(Path(config).parent)
     bare = {WRAPPERS.sub("", name): tensor for name, tensor in tensors.items()}
     if len(bare) < len(tensors):
-        raise CheckpointError(f'"{source}" has weights twice, with and without a wrapper\'s name: {_listed(wrapped)}')
-    warnings.warn(
-        f'the weights of "{source}" are read without the wrapper in front of {_listed(wrapped)}', stacklevel=4
-    )
+        raise CheckpointError(f'"{source}" has weights twice, with and without a wrapper\'s name: {listed(wrapped)}')
+    warnings.warn(f'the weights of "{source}" are read without the wrapper in front of {listed(wrapped)}', stacklevel=4)
     return bare
 
 
@@ -138,15 +133,15 @@ def check_weights(
     new = parts.new(found["missing_keys"], other_size) if new_head else set()
     if missing := [name for name in found["missing_keys"] if name not in new and not parts.unused(name)]:
         raise CheckpointError(
-            f'"{source}" lacks the weights {_listed(missing)} that {named} needs{_why(model, parts, missing, found)}'
+            f'"{source}" lacks the weights {listed(missing)} that {named} needs{_why(model, parts, missing, found)}'
         )
     if wrong := [name for name in other_size if name not in new]:
         raise CheckpointError(
-            f'"{source}" cannot be loaded: its weights {_listed(wrong)} have other sizes than its config.json says'
+            f'"{source}" cannot be loaded: its weights {listed(wrong)} have other sizes than its config.json says'
         )
     if excess := [name for name in found["unexpected_keys"] if parts.in_encoder(name)]:
         raise CheckpointError(
-            f'"{source}" has the weights {_listed(excess)}, for which its config.json has no place in a {named}: '
+            f'"{source}" has the weights {listed(excess)}, for which its config.json has no place in a {named}: '
             "without them it would be another model; put its own config.json there"
         )
 
@@ -182,18 +177,19 @@ def _why(model: "PreTrainedModel", parts: _Parts, missing: Iterable[str], found:
             f"; it was saved as {model.config.architectures}. A head must be trained (longform finetune) before it "
             "is used"
         )
-    left = f"; what it has instead: {_listed(found['unexpected_keys'])}" if found["unexpected_keys"] else ""
+    left = f"; what it has instead: {listed(found['unexpected_keys'])}" if found["unexpected_keys"] else ""
     return f": the checkpoint is not whole, or of another model{left}"
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Names of tensors for a message, of many the first."""
     every = sorted(names)
     return ", ".join(every[:SHOWN]) + (f" and {len(every) - SHOWN} more" if len(every) > SHOWN else "")
 
 
 @contextmanager
-def reading(what: str, source: str | Path) -> Generator[None]:
-    """Raise CheckpointError for what goes wrong while ``what`` is read from the folder or hub name ``source``.
+def reading(source: str | Path, part: str = "") -> Generator[None]:
+    """Raise CheckpointError for what goes wrong while a folder or hub name is read; ``part`` of it: "the ... of ".
 
     Raises ConfigurationError as ``check_utf_8`` does.
     """
@@ -202,14 +198,10 @@ def reading(what: str, source: str | Path) -> Generator[None]:
         with quiet_transformers():
             yield
     except Exception as error:  # OSError, ValueError, KeyError, SafetensorError, RuntimeError: one for each fault
-        raise _unreadable(what, source, error) from error
-
-
-def _unreadable(what: str, source: str | Path, error: Exception) -> CheckpointError:
-    said, hint = " ".join(str(error).split())[:300], _hint(source)
-    if hint == MISSING and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(source)):
-        return CheckpointError(f"{what} cannot be loaded: there is no such folder")  # and no hub name either
-    return CheckpointError(f"{what} cannot be loaded: {said}{hint}")
+        said, hint = " ".join(str(error).split())[:300], _hint(source)
+        if hint == MISSING and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(source)):
+            said, hint = "there is no such folder", ""  # and no hub name either
+        raise CheckpointError(f'{part}"{source}" cannot be loaded: {said}{hint}') from error
 
 
 def _hint(source: str | Path) -> str:

@@ -43,7 +43,7 @@ class Engine:
         Raises CheckpointError, ConfigurationError.
         """
         given, folder = folder, local_source(folder)
-        config = read_config(folder, f'"{folder}"')
+        config = read_config(folder)
         kind = Classifier if (config.architectures or [""])[0].endswith(CLASSIFIER) else Encoder
         how: Any = {name: getattr(settings, name) for name in ("max_length", "dtype", "device", "graphs")}
         name = Path(given).resolve().name if Path(given).is_dir() else given

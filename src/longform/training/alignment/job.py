@@ -18,7 +18,6 @@ from longform.conversion.adapter import WEIGHTS, write_account
 from longform.data.special_tokens import special_tokens
 from longform.errors import ConfigurationError, require
 from longform.inference.loading import checked_limit
-from longform.models.loading import quiet_transformers
 from longform.pretrained.weights import reading
 from longform.runs.digest import content_key
 from longform.runs.page import Block, Heading
@@ -207,6 +206,6 @@ class AlignmentJob(Job):
 
     def load(self, folder: Path) -> None:
         """See Job."""
-        with quiet_transformers(), reading(f'"{folder}"', folder):
+        with reading(folder):
             trained = SentenceTransformer(str(folder), device=self.device.type)
         self.sentences.load_state_dict(trained.state_dict())

@@ -22,9 +22,8 @@ from longform.inference.encoders import Encoder
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import quiet_transformers
 from longform.pretrained.adapters import join_adapters
-from longform.pretrained.sentence_folder import REQUIREMENTS, SETTINGS_FILE
+from longform.pretrained.sentence_folder import settings_of, write_settings
 from longform.pretrained.weights import reading
-from longform.runs.files import read_json
 from longform.training.alignment.steps import DOCUMENT, PARTS, PLAIN, QUERY, Step
 
 
@@ -94,9 +93,7 @@ class SentenceOrigin:
         if self.report_file is not None:
             (folder / OWN_FILE).write_bytes(self.report_file)
         if self.sentences[0].auto_model.config.model_type == LinformerConfig.model_type:
-            settings = read_json(folder / SETTINGS_FILE, way_out="save the model again")
-            text = json.dumps(settings | {"requirements": REQUIREMENTS}, indent=2)
-            (folder / SETTINGS_FILE).write_text(text + "\n", encoding="utf-8")
+            write_settings(folder, settings_of(folder))
 
 
 class OpenedModel(NamedTuple):
@@ -130,7 +127,7 @@ def open_sentence_model(model: Any, device: torch.device) -> OpenedModel:
 def _opened(source: str, device: torch.device) -> OpenedModel:
     source = local_source(source)
     encoder = Encoder.from_pretrained(source, device=device.type)
-    with quiet_transformers(), reading(f'the model "{source}"', source):
+    with reading(source):
         sentences: Any = SentenceTransformer(source, device=device.type, model_kwargs={"dtype": torch.float32})
     if hasattr(sentences[0].auto_model, "peft_config"):
         join_adapters(sentences[0].auto_model)

@@ -12,20 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
-from transformers import PreTrainedModel
 
 from longform.data.storage import atomic_write
 from longform.errors import CheckpointError
-from longform.pretrained.weights import check_weights
 from longform.runs import files
 
-WEIGHTS = "model.safetensors"
 _NAME = re.compile(r"checkpoint-(\d+)\.pt")
 UNREADABLE = (
-    SafetensorError,
     pickle.UnpicklingError,
     zipfile.BadZipFile,
     EOFError,
@@ -84,19 +78,3 @@ def reading(file: str | Path) -> contextlib.AbstractContextManager[None]:
     """Turn what goes wrong while a checkpoint is read (cut short, a pickle, another model) into CheckpointError."""
     way_out = f'delete "{file}", or start in a new output folder, or with restart=True (--restart)'
     return files.reading(Path(file), way_out=way_out, errors=UNREADABLE)
-
-
-def load_weights(model: nn.Module, folder: Path) -> None:
-    """Load ``model.safetensors`` of a folder. Raises CheckpointError when it is damaged or another model's."""
-    with reading(folder):
-        weights = folder / WEIGHTS
-        if not weights.exists():  # a sentence-transformers folder may have its encoder one level down
-            weights = next(iter(sorted(folder.glob(f"*/{WEIGHTS}"))), weights)
-        result = model.load_state_dict(load_file(weights), strict=not isinstance(model, PreTrainedModel))
-    if not isinstance(model, PreTrainedModel):
-        return
-    tied = set(getattr(model, "all_tied_weights_keys", None) or {})
-    missing = [name for name in result.missing_keys if name not in tied]
-    found = {"missing_keys": missing, "mismatched_keys": (), "unexpected_keys": result.unexpected_keys}
-    check_weights(model, found, folder)
-    model.tie_weights()

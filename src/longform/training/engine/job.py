@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from longform.layers.parameter_groups import parameter_groups
-from longform.training.engine.checkpoints import load_weights
+from longform.pretrained.weights import load_whole
 from longform.training.engine.records import learning_curve
 from longform.training.engine.run_folder import RunFolder
 from longform.training.engine.settings import autocast, compute_dtype
@@ -122,7 +122,8 @@ class Job(ABC):
 
     def load(self, folder: Path) -> None:
         """Take up the weights of a finished folder."""
-        load_weights(self.opened.model, folder)
+        model = self.opened.model
+        model.load_state_dict(load_whole(type(model), folder, dtype=model.dtype).state_dict())
 
     def identity(self) -> dict[str, Any]:
         """Facts that must be the same for an interrupted run to go on; the device may be another."""

@@ -13,24 +13,27 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from longform.conversion.local import local_source
+from longform.conversion.report import OWN_FILE
 from longform.data.special_tokens import fit_tokenizer
 from longform.data.storage import copy_anew
 from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import quiet_transformers
 from longform.pretrained.adapters import join_adapters
-from longform.pretrained.sentence_folder import activation_of, settings_of
+from longform.pretrained.sentence_folder import (
+    ENCODER_FILE,
+    MODULES_FILE,
+    SETTINGS_FILE,
+    activation_of,
+    listed_modules,
+    settings_of,
+)
 from longform.pretrained.sentence_modules import is_encoder_alone
 from longform.pretrained.weights import load_tokenizer, load_whole, read_config
 
 CLASSIFIER = "ForSequenceClassification"
 HEADS = ("ForMaskedLM", CLASSIFIER, "ForTokenClassification", "ForQuestionAnswering")
-KEPT_FILES = (
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-    "conversion_report.json",
-)
+KEPT_FILES = (MODULES_FILE, SETTINGS_FILE, ENCODER_FILE, OWN_FILE)
 
 
 class Student(NamedTuple):
@@ -52,12 +55,10 @@ class Student(NamedTuple):
 
 def _copy_other_files(source: Path, folder: Path) -> None:
     """Copy what neither model nor tokenizer saves: sentence-transformers' files and modules, the conversion report."""
-    for name in KEPT_FILES:
-        if (source / name).is_file():
+    modules = [module["path"] for module in (listed_modules(source) or [])[1:]]
+    for name in (*KEPT_FILES, *filter(None, modules)):
+        if (source / name).exists():
             copy_anew(source / name, folder / name)
-    for path in source.iterdir():
-        if path.is_dir() and path.name[:1].isdigit() and (path / "config.json").is_file():
-            copy_anew(path, folder / path.name)
 
 
 def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Student:
@@ -91,10 +92,9 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
     if isinstance(source, PreTrainedModel):
         return source
     source = local_source(source)
-    what = f'the model "{source}"'
-    named = (read_config(source, what).architectures or [""])[0]
+    named = (read_config(source).architectures or [""])[0]
     head = "" if is_encoder_alone(source) else next((head for head in HEADS if named.endswith(head)), "")
-    return load_whole(getattr(transformers, f"AutoModel{head}"), source, what, dtype=torch.float32)
+    return load_whole(getattr(transformers, f"AutoModel{head}"), source, dtype=torch.float32)
 
 
 def activation_for(source: Any, labels: int) -> str | None:
@@ -105,7 +105,7 @@ def activation_for(source: Any, labels: int) -> str | None:
     """
     if isinstance(source, str | Path):
         source = local_source(source)
-        config, settings = read_config(source, f'the configuration of "{source}"'), settings_of(source)
+        config, settings = read_config(source), settings_of(source)
         named = (config.architectures or [""])[0]
     else:
         model = getattr(source, "model", source)
@@ -125,15 +125,9 @@ def with_labels(
     """
     if isinstance(source, str | Path):
         source = local_source(source)
-        tokenizer = tokenizer or load_tokenizer(source)
-        if pooling is not None:
-            found = read_config(source, f'the configuration of "{source}"')
-            config |= _chosen_pooling(found, pooling, f'"{source}"')
-        return _student(_with_labels(source, labels, config), tokenizer)
+        made = _with_labels(source, labels, pooling, config, name=f'"{source}"')
+        return _student(made, tokenizer or load_tokenizer(source))
     opened = open_student(source, tokenizer)
-    if pooling is not None:
-        named = type(opened.model).__name__
-        config |= _chosen_pooling(opened.model.config, pooling, f"the {named}", head=named.endswith(CLASSIFIER))
     whole = opened.model
     if hasattr(whole, "peft_config"):
         whole = copy.deepcopy(whole)
@@ -141,41 +135,36 @@ def with_labels(
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         with quiet_transformers():
             whole.save_pretrained(folder)
-        made = _with_labels(folder, labels, config)
+        made = _with_labels(folder, labels, pooling, config, name=f"the {type(whole).__name__}")
     frozen = {name for name, p in whole.base_model.named_parameters() if not p.requires_grad}
     for name, parameter in made.base_model.named_parameters():
         parameter.requires_grad_(name not in frozen and parameter.requires_grad)
     return _student(made, opened.tokenizer)
 
 
-def _chosen_pooling(config: Any, pooling: str, model: str, *, head: bool | None = None) -> dict[str, str]:
-    """The field of the config; ``head``: whether there is a classifier, None: as ``architectures`` says."""
+def _with_labels(
+    source: str, labels: int, pooling: str | None, config: dict[str, Any], *, name: str
+) -> PreTrainedModel:
+    if pooling is not None:
+        _check_pooling(read_config(source), pooling, name)
+        config = config | {"classifier_pooling": pooling}
+    auto = AutoModelForSequenceClassification
+    return load_whole(auto, source, dtype=torch.float32, new_head=True, num_labels=labels, **config)
+
+
+def _check_pooling(config: Any, pooling: str, model: str) -> None:
+    """Raise ConfigurationError where a model of ``config`` has no choice of a pooling, or has chosen another."""
     own = getattr(config, "classifier_pooling", None)
     if config.model_type != LinformerConfig.model_type:
         raise ConfigurationError(
             f'classifier_pooling="{pooling}" is for Longforms, and {model} is a model of type {config.model_type!r}: '
             "leave it out, or convert the model first (longform convert)"
         )
-    if head is None:
-        head = (getattr(config, "architectures", None) or [""])[0].endswith(CLASSIFIER)
-    if head and own != pooling:
+    if (config.architectures or [""])[0].endswith(CLASSIFIER) and own != pooling:
         raise ConfigurationError(
             f'classifier_pooling="{pooling}", but {model} has a classifier already, which sees "{own}": leave it out, '
             "or give the encoder without a classifier"
         )
-    return {"classifier_pooling": pooling}
-
-
-def _with_labels(source: str | Path, labels: int, config: dict[str, Any]) -> PreTrainedModel:
-    return load_whole(
-        AutoModelForSequenceClassification,
-        source,
-        f'the model "{source}"',
-        dtype=torch.float32,
-        new_head=True,
-        num_labels=labels,
-        **config,
-    )
 
 
 @contextlib.contextmanager
