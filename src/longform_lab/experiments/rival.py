@@ -1,13 +1,9 @@
-"""The original trained as ``minilm-16k`` was, but reading chunks alone: its fair rival.
+"""The original as the fair rival of ``minilm-16k``: it reads chunks only, and may weight repeated words alike.
 
-    python -m longform_lab.experiments.rival --data ../shared/data --output runs/rival
-
-Pairs, steps, seeds, rank, learning rate and the weights of repeated words over the whole text are those of
-``longform_lab.experiments.weights``; a token sees the 512 tokens of its chunk in place of a window and slots. About an
-hour on one CPU core; interrupted, the same command goes on. ``runs/rival/aligned`` is the result.
+``git show 75be9988:src/longform_lab/experiments/rival.py`` has the program that trained it by the same recipe, and
+``rival_scores.py`` beside it the one that measured it.
 """
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +18,6 @@ from transformers.modeling_outputs import BaseModelOutput
 from longform.conversion.local import local_source
 from longform.conversion.sublinear_tf import SublinearTF
 from longform.inference.encoders import Encoder
-from longform.training.alignment.job import AlignmentJob
-from longform.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
-from longform.training.alignment.sources import open_source
-from longform.training.engine.run_folder import place_of_run
-from longform.training.engine.trainer import carry_out, current_process
-from longform_lab.experiments.weights import SETTINGS, sources
 
 CHUNK = 512  # tokens, special ones included
 LIMIT = 65_536  # tokens of a text; more than any here has
@@ -82,31 +72,3 @@ def weighted_original(folder: Path) -> Path:
         made = type(found)(modules=[*modules[:place], SublinearTF(), *modules[place:]], device="cpu")
         made.save_pretrained(str(folder), create_model_card=False)
     return folder
-
-
-def train(data: Path, output: Path) -> Path:
-    """The folder of the trained original."""
-    process = current_process(SETTINGS.device)
-    chosen, aligned = sources(data), output / "aligned"
-    with place_of_run(aligned, (), process) as folder:
-        opened = open_sentence_model(weighted_original(output / "original"), process.device)
-        reader = in_chunks(opened.trained.sides["plain"], opened.encoder)
-        opened = OpenedModel(SentenceModel(opened.origin.sentences, reader), opened.before, *opened[2:])
-        characters = 4 * (SETTINGS.max_length or LIMIT)
-        pairs = [open_source(each, characters=characters, heldout=0, seed=SETTINGS.seed) for each in chosen]
-        job = AlignmentJob(opened, pairs, [each.weight for each in chosen], SETTINGS, process)
-        carry_out(job, folder, kept=True, restart=False, shown=True)
-    return aligned
-
-
-def main() -> None:
-    """Train."""
-    parser = argparse.ArgumentParser(description="Train the original over chunks by the recipe of minilm-16k.")
-    parser.add_argument("--data", type=Path, required=True, help="folder with the parquet files that sources() names")
-    parser.add_argument("--output", type=Path, default=Path("runs/rival"))
-    asked = parser.parse_args()
-    print(train(asked.data, asked.output))
-
-
-if __name__ == "__main__":
-    main()
