@@ -1,13 +1,12 @@
-"""Time of a pass and of a training step on a GPU, eager and as a graph, beside full attention and the floor; records.
+"""Time of a pass and of a training step on a GPU, eager and as a graph, beside full attention; records.
 
 ::
 
     python -m benchmarks.gpu_timings --records runs/gpu-check/gpu_timings.jsonl --seconds 80
 
 Encoders of base size with random weights, hidden states in: medians by the GPU's own clock. Inference is in bfloat16;
-a training step is forward and backward, float32 weights under autocast. The floor is the operations that a pass cannot
-avoid over the rate of a product in the same process. What a graph gives is compared with what eager mode gives before
-it is timed. The most telling lengths come first.
+a training step is forward and backward, float32 weights under autocast. What a graph gives is compared with what eager
+mode gives before it is timed. The most telling lengths come first.
 """
 
 import argparse
@@ -20,18 +19,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from longform.functional.conditions import native_bfloat16
-from longform.functional.dispatch import use
 from longform.models.graphs import record
 from longform.runs.facts import commit
 from longform_lab.records import Record, append_record
 from longform_lab.speed import ours, peers
-from longform_lab.speed.floor import Floor, dense_floor, full_floor, mean_floor, window_floor
 from longform_lab.speed.full_attention import bert, twin
 from longform_lab.speed.precision import prepare, random_states
 from longform_lab.speed.shapes import PASSES, Cell, Shape
@@ -43,30 +40,19 @@ CASES = (  # tokens, texts, work
     *((8_192, 1, work) for work in PASSES), (65_536, 1, "inference"), (512, 32, "inference"), (512, 1, "inference"),
     (2_048, 1, "inference"), (2_048, 1, "train"), (32_768, 1, "train"), (32_768, 1, "inference"),
 )  # fmt: skip
-COLUMNS = ("eager_ms", "graph_ms", "floor_ms", "peak_mib")
+COLUMNS = ("eager_ms", "graph_ms", "peak_mib")
 DRY_CASES = tuple((128, 1, work) for work in PASSES)
-FEW = (8_192, 65_536)  # lengths at which other kernels than those chosen are timed
 
 
-class Kind(NamedTuple):
-    """An encoder, and the plan of what it cannot avoid."""
-
-    build: Callable[[Shape], nn.Module]
-    floor: Callable[[Shape, int], Floor]
-    kernels: dict[str, str] = {}  # noqa: RUF012  that are forced, on a GPU
-
-
-KINDS = {
-    "full attention": Kind(twin, full_floor),
-    "BERT": Kind(partial(bert, implementation="sdpa"), full_floor),
-    "linear, layerwise": Kind(
-        partial(ours.pure, projection="linear", sharing="layerwise"), partial(dense_floor, sharing="layerwise")
-    ),
-    "mean": Kind(partial(ours.pure, projection="mean"), mean_floor),
-    "weighted mean": Kind(partial(ours.pure, projection="weighted_mean"), mean_floor),  # scores are not counted
-    "window": Kind(ours.windowed, window_floor),
-    "window, 8 selected": Kind(partial(ours.windowed, selected_slots=8), window_floor),  # their tokens are not counted
-    "lucidrains": Kind(partial(peers.lucidrains, share_kv=False), partial(dense_floor, sharing="headwise")),
+KINDS: dict[str, Callable[[Shape], nn.Module]] = {
+    "full attention": twin,
+    "BERT": partial(bert, implementation="sdpa"),
+    "linear, layerwise": partial(ours.pure, projection="linear", sharing="layerwise"),
+    "mean": partial(ours.pure, projection="mean"),
+    "weighted mean": partial(ours.pure, projection="weighted_mean"),
+    "window": ours.windowed,
+    "window, 8 selected": partial(ours.windowed, selected_slots=8),
+    "lucidrains": partial(peers.lucidrains, share_kv=False),
 }
 
 
@@ -127,15 +113,15 @@ def step_of(model: nn.Module, hidden: Tensor, device: str) -> Tensor:
     return given.grad
 
 
-def measure(kind: Kind, cell: Cell) -> dict[str, float]:
+def measure(build: Callable[[Shape], nn.Module], cell: Cell) -> dict[str, float]:
     """Milliseconds of a pass or a step, eager and, on a GPU, as a graph; the graph's error; MiB above the model."""
     torch.manual_seed(0)
     on_gpu, trains = cell.device == "cuda", cell.work == "train"
     with torch.device(cell.device):
-        model = prepare(kind.build(cell.shape).train(trains), cell)
+        model = prepare(build(cell.shape).train(trains), cell)
     hidden = random_states(cell)
     run = partial(step_of, model, hidden, cell.device) if trains else partial(model, hidden)
-    with torch.inference_mode(not trains), use(**kind.kernels if on_gpu else {}):
+    with torch.inference_mode(not trains):
         for _ in range(WARM_UPS):
             run()
         if not on_gpu:
@@ -157,9 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry", action="store_true", help="small sizes, to see that all of it runs")
     options = parser.parse_args(arguments)
     began, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
-    rate = operations_a_second(device)
-    print(f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}: {rate / 1e12:.3g} TFLOP/s", flush=True)
-    print(f"{'':18}  tokens x texts         eager     graph  floor ms  peak MiB", flush=True)
+    print(torch.cuda.get_device_name() if device == "cuda" else "CPU", flush=True)
+    print(f"{'':18}  tokens x texts         eager     graph  peak MiB", flush=True)
     common: dict[str, Any] = {"slots": 256, "mode": "eager", "device": device}
     common |= {
         "dtype": "bfloat16" if native_bfloat16(torch.device(device)) else "float32",
@@ -167,28 +152,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "size": "tiny" if options.dry else "base",
     }
     for (length, batch, work), name in product(DRY_CASES if options.dry else CASES, options.kinds):
-        if KINDS[name].kernels and (work == "train" or length not in FEW):
-            continue
         if time.monotonic() - began > options.seconds:
             print("the time is over", flush=True)
             break
-        row(name, KINDS[name], Cell(length=length, batch=batch, work=work, **common), rate, options.records)
+        row(name, Cell(length=length, batch=batch, work=work, **common), options.records)
     return 0
 
 
-def row(name: str, kind: Kind, cell: Cell, rate: float, records: Path | None) -> None:
+def row(name: str, cell: Cell, records: Path | None) -> None:
     """One line and one record; an encoder that does not run has its reason in the line."""
     place = f"{name:18} {cell.length:7} x {cell.batch:<3} {cell.work:9}"
     try:
-        found = measure(kind, cell)
+        found = measure(KINDS[name], cell)
     except Exception as error:
         print(f"{place} {reason_of(error)}", flush=True)
         return
-    found["floor_ms"] = 1_000 * kind.floor(cell.shape, cell.batch).operations(cell.work) / rate
     print(place, *(f"{found.get(key, math.nan):9.3f}" for key in COLUMNS), flush=True)
     if records:
         units = {key: key.rpartition("_")[2] for key in found if "_" in key}
-        settings = cell.settings(name) | {"operations_a_second": rate}
+        settings = cell.settings(name)
         done = os.environ.get("COMMIT") or commit()
         append_record(records, Record(name="gpu_timings", metrics=found, settings=settings, units=units, commit=done))
 

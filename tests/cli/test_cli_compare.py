@@ -9,7 +9,7 @@ from longform_lab.compare import tasks as compare_tasks
 
 
 def test_digits_through_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(comparison, "step_memory", lambda name, sizes, texts, device: (1.5, ""))
+    monkeypatch.setattr(comparison, "step_memory", lambda *given: (1.5, ""))
     line = ["compare", "--task", "digits", "--architectures", "linformer", "--steps", "2",
             "--pooling", "cls", "--projection-init", "normal", "--output", str(tmp_path / "out")]  # fmt: skip
     assert main(line) == 0

@@ -1,4 +1,4 @@
-"""``longform benchmark``: time and memory of Longform, its floor and its competitors, against length."""
+"""``longform benchmark``: time and memory of Longform and its competitors, against length."""
 
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,12 @@ from longform.errors import require
 SUMMARY = "time and memory against length of text, beside other encoders"
 
 # What the tables of longform_lab.speed have, which import torch; a test compares them.
-PRESETS = ("small", "bars", "bars-train", "variants", "batches", "dtypes", "memory", "million", "paper", "full")
+PRESETS = ("small", "bars", "million", "paper", "full")
 SIZES = ("tiny", "minilm", "base")
-FAMILIES = ("ours", "order", "full", "peer", "sparse")
+FAMILIES = ("ours", "full", "peer", "sparse")
 COMPETITORS = (
     "ours-window", "ours-linear", "ours-linear-key-value", "ours-linear-headwise", "ours-linear-none", "ours-mean",
-    "ours-convolution", "ours-convolution-key-value", "ours-convolution-layerwise", "ours-convolution-none",
-    "weights-first", "sdpa", "bert-sdpa", "unfused", "lucidrains", "lucidrains-share-kv", "tatp22", "longformer",
+    "ours-convolution", "sdpa", "bert-sdpa", "unfused", "lucidrains", "lucidrains-share-kv", "tatp22", "longformer",
     "bigbird", "nystromformer", "modernbert", "reformer", "performer", "recurrent",
 )  # fmt: skip
 
@@ -29,9 +28,9 @@ def parser() -> Any:
         "their texts, competitors taking turns in one process after their outputs were checked. A competitor that is "
         "not installed, does not fit or takes too long gets a row that says so. Interrupted, it goes on when it is "
         "called again with the same folder: rows that are there are kept, also when the code has changed since "
-        "(--restart), except those that lacked a package, a compiler, memory or seconds. On 2 CPU "
-        "cores --preset small takes under 10 minutes, variants about 12, batches about 8, bars about 60, bars-train "
-        "about 30, million about 20, paper about 90; full takes days and is meant to be cut with the other options.",
+        "(--restart), except those that lacked a package, a compiler, memory or seconds. On 2 CPU cores --preset small "
+        "takes about 10 minutes, bars about 60, million about 20, paper about 90; full takes days and is meant to be "
+        "cut with the other options.",
     )
     add_options(
         made,
@@ -80,7 +79,7 @@ def run(settings: Any) -> None:
     """Measure what is lacking, write the report, and say where it is."""
     from longform.inference.loading import pick_device
     from longform.runs.output import check_output, sole_output
-    from longform_lab.speed.cell_run import Effort
+    from longform_lab.speed.cells import Effort
     from longform_lab.speed.competitors import chosen_competitors
     from longform_lab.speed.presets import chosen_stages
     from longform_lab.speed.selection import cells_of, chosen_threads
@@ -91,7 +90,7 @@ def run(settings: Any) -> None:
     device, threads = pick_device(settings.device).type, chosen_threads(settings.threads)
     stages = []
     for selection in chosen_stages(settings.preset, what, how):
-        effort = Effort(settings.repeats, selection.cell_seconds, selection.memory, selection.floors)
+        effort = Effort(settings.repeats, selection.cell_seconds, selection.memory)
         cells = cells_of(selection, device=device, threads=threads)
         stages.append((cells, chosen_competitors(selection.competitors), effort))
     require("matplotlib", extra="train")  # all of this is better known before the first hour

@@ -240,11 +240,11 @@ def _figure1(settings: Any, output: Path) -> Done:
 
 
 def _grid(settings: Any, output: Path) -> Done:
-    from longform_lab.paper.table1 import reproduce_table1
-    from longform_lab.paper.table3 import reproduce_table3
+    from longform_lab.paper.grids import reproduce_grid
 
-    reproduce = reproduce_table1 if settings.subject == "table1" else reproduce_table3
-    return reproduce(settings.scale, output, lengths=settings.lengths, device=settings.device or "auto"), 0
+    subject = "table1" if settings.subject == "table1" else "table3"  # which has figure2 too
+    device = settings.device or "auto"
+    return reproduce_grid(subject, settings.scale, output, lengths=settings.lengths, device=device), 0
 
 
 DOERS = {

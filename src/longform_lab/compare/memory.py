@@ -11,13 +11,14 @@ backward of TEXTS texts of the longest length run, float32.
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from longform_lab.compare.architectures import build
-from longform_lab.speed.children import said_apart
 from longform_lab.speed.memory import peak_growth
+from longform_lab.speed.processes import run_module
 from longform_lab.speed.sizes import Sizes
 
 MIB = 2**20
@@ -28,13 +29,14 @@ def texts_at_once(batch_size: int, tokens_per_forward: int, length: int) -> int:
     return max(1, min(batch_size, tokens_per_forward // length))
 
 
-def step_memory(name: str, sizes: Sizes, texts: int, device: torch.device) -> tuple[float | None, str]:
-    """MiB, measured in a process of its own, and ""; or None and the reason."""
-    module, given = "longform_lab.compare.memory", (name, json.dumps(asdict(sizes)), str(texts), str(device))
-    found = said_apart("memory", module, *given)
-    if found.get("mib") is not None:
-        return found["mib"], ""
-    return None, found.get("missing", "the system does not say how much memory a process used")
+def step_memory(name: str, sizes: Sizes, texts: int, device: torch.device, log: Path) -> tuple[float | None, str]:
+    """MiB, measured in a process of its own, and ""; or None and the reason. ``log``: gets its complaints."""
+    given = (name, json.dumps(asdict(sizes)), str(texts), str(device))
+    lines, why = run_module("longform_lab.compare.memory", *given, log=log, frugal=True)
+    if why:
+        return None, why
+    found = json.loads(lines[-1])["mib"]
+    return found, "" if found is not None else "the system does not say how much memory a process used"
 
 
 def measured(name: str, sizes: Sizes, texts: int, device: torch.device) -> float | None:

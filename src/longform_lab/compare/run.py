@@ -27,7 +27,7 @@ from longform_lab.records import write_records
 from longform_lab.speed.sizes import Sizes
 
 BASELINE, IDENTITY = "tfidf", "run.json"
-LOCK = "lock"  # of the process that is at an architecture
+LOCK, LOG = "lock", "memory.log"  # of the process that is at an architecture, of one that measures memory
 WEIGHTS = "model.safetensors"  # of an architecture, the tested ones: state dict of architectures.build
 EVERY = (*ARCHITECTURES, BASELINE)
 
@@ -121,7 +121,7 @@ def _result(name: str, setup: Setup) -> Result:
     (folder_of(setup.output, name) / CHECKPOINT).unlink(missing_ok=True)
     if setup.memory and name != BASELINE and found.memory_mib is None and not found.memory_reason:
         texts = texts_at_once(setup.learning.batch_size, setup.learning.tokens_per_forward, setup.sizes.length)
-        mib, reason = step_memory(name, setup.sizes, texts, setup.device)
+        mib, reason = step_memory(name, setup.sizes, texts, setup.device, folder_of(setup.output, name) / LOG)
         found = replace(found, memory_mib=mib, memory_reason=reason)
         write_result(setup.output, found)
     return found

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from longform.runs.files import write_text
-from longform.runs.page import Heading, Table, markdown
-from longform_lab.report import TABLE, Claim, Report, Section
+from longform_lab.report import Claim, Report
+from longform_lab.spectrum.report import sections_of
 from longform_lab.spectrum.results import RunResult
 from longform_lab.spectrum.run import corpora_of, run_spectrum
 from longform_lab.spectrum.settings import TEXTS as SPECTRUM_TEXTS
 from longform_lab.spectrum.settings import Opener, SpectrumSettings, SpectrumView
-from longform_lab.spectrum.views import plot_path
 
 TEXTS = {"tiny": 4, **SPECTRUM_TEXTS}
 MODELS = {"tiny": ("bundled",), "small": ("bundled",), "paper": ("FacebookAI/roberta-base", "FacebookAI/roberta-large")}
@@ -31,15 +29,14 @@ def reproduce_figure1(
     max_length: int = 512,
     progress: bool = True,
 ) -> list[RunResult]:
-    """Measure each model on each of ``text`` into ``output``: curves, heat maps and report of ``run_spectrum``,
-    and the table ``table.md``.
+    """Measure each model on each of ``text`` into ``output``: curves, heat maps and report of ``run_spectrum``.
 
     ``opener``: model name -> OpenedModel on ``device``. ``models``, ``texts``: in place of the scale's. Short texts are
     passed over, so that every map is of ``max_length`` tokens, as in the paper. Raises ConfigurationError for standard
     input ("-").
     """
     settings = SpectrumSettings(max_length=max_length, texts=texts or TEXTS[scale], min_tokens=max_length)
-    results = run_spectrum(
+    return run_spectrum(
         models or MODELS[scale],
         corpora_of(text, text_field),
         settings,
@@ -48,22 +45,17 @@ def reproduce_figure1(
         opener=opener,
         progress=progress,
     )
-    write_text(output / TABLE, markdown(block for title, table in shares(results) for block in (Heading(title), table)))
-    return results
 
 
 def page_of_figure1(results: Sequence[RunResult]) -> Report:
-    """Page of what ``reproduce_figure1`` found, beside others; the folder has a fuller one of its own."""
-    said = {
-        "curves": "share of the sum of singular values against their number, a line a layer",
-        "heat_map": "the share of the first 128 of 512 by layer and head",
-    }
+    """Sections of the folder's own page, and the paper's claims."""
     sections = [
-        Section(title, table, [(str(plot_path(found, kind)), text) for kind, text in said.items()])
-        for found, (title, table) in zip(results, shares(results), strict=True)
+        section
+        for found in results
+        for section in sections_of(found, SpectrumView(index=_index(found.spectrum.cumulative.shape[-1])))
     ]
-    title, every = "Figure 1: the spectrum of attention", [claim for found in results for claim in claims(found)]
-    return Report(title, [], sections, claims=every)
+    every = [claim for found in results for claim in claims(found)]
+    return Report("Figure 1: the spectrum of attention", [], sections, claims=every)
 
 
 def claims(found: RunResult) -> list[Claim]:
@@ -85,27 +77,6 @@ def claims(found: RunResult) -> list[Claim]:
             high > low,
         ),
     ]
-
-
-def shares(results: Sequence[RunResult]) -> list[tuple[str, Table]]:
-    """For each model and corpus its title, and what each layer's largest singular values hold of their sum."""
-    return [
-        (
-            f"{found.model} on {found.corpus}, {found.spectrum.texts:,} texts of {found.spectrum.longest:,} tokens",
-            _share_table(found, _index(found.spectrum.cumulative.shape[-1])),
-        )
-        for found in results
-    ]
-
-
-def _share_table(found: RunResult, index: int) -> Table:
-    at, ranks = found.spectrum.cumulative[:, :, index - 1], found.spectrum.effective_rank.mean(1).tolist()
-    heads = ["layer", f"share of the first {index}, mean", "lowest head", "highest head", "effective rank"]
-    rows = [
-        [str(layer + 1), *(f"{float(share):.1%}" for share in (one.mean(), one.min(), one.max())), f"{rank:,.1f}"]
-        for layer, (one, rank) in enumerate(zip(at, ranks, strict=True))
-    ]
-    return Table(heads, rows)
 
 
 def _index(length: int) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from longform.runs.files import write_lines
 from longform.runs.page import Table
 from longform_lab.paper.figure3_plan import FIGURES, Plan
 from longform_lab.paper.figure3_plots import draw_figure3
@@ -16,9 +15,15 @@ from longform_lab.paper.parts import Finished
 from longform_lab.records import Record, provenance, write_records
 from longform_lab.report import Claim, Report, Section, mean_and_spread, write_report
 
-CURVES, PICTURE = "curves.jsonl", "figure3.png"
+PICTURE = "figure3.png"
 NEARLY, ALIKE = 1.05, 1.02  # how much larger a loss may be
 LEARNED = 1.0  # nats below predicting frequencies, from which on attention has had something to do
+NOTES = [
+    "Below frequencies, below bigrams: how far the worst seed ends below predicting token frequencies alone, and below "
+    "predicting each token from the one before it, by counts in the training text.",
+    "± is the sample standard deviation over seeds. Loss / twin's compares with full attention of the same n and seed, "
+    "training by training. Minutes: wall-clock, of one training, with its measurements.",
+]
 HEADS = [
     "model",
     "n",
@@ -36,8 +41,6 @@ HEADS = [
 
 def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished], output: Path) -> None:
     """Write all of it from the trainings that are finished."""
-    named = [({name: one.record.settings[name] for name in ("curve", "seed")}, one.kept) for one in finished]
-    write_lines(output / CURVES, ({**name, **row} for name, rows in named for row in rows))
     draw_figure3(plan, finished, output / PICTURE)
     write_records(output / "records.jsonl", [with_curve(one) for one in finished])
     write_report(output, page_of_figure3(plan, seeds, finished))
@@ -63,15 +66,14 @@ def page_of_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finishe
             "is what that is worth before any training."
         )
         lead.insert(1, begun)
-    picture = (PICTURE, "validation perplexity against updates, a line a model, and final losses of every seed")
+    picture = (PICTURE, "validation perplexity against updates, a line a model")
     return Report(
         f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}",
         lead,
         [
             Section("Results", Table(HEADS, final_values(rows)), [picture]),
-            Section("Where in the text: loss in each quarter of a block, nats", Table(*by_quarter(rows))),
         ],
-        notes(rows),
+        NOTES,
         claims(plan.figure, rows),
         provenance([vars(one.record) for one in finished]),
     )
@@ -181,17 +183,6 @@ def final_values(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return cells
 
 
-def by_quarter(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells, a row a curve: the mean over seeds of the loss in each quarter of the text."""
-    cells = []
-    for seeds in by_curve(rows).values():
-        every = [row["metrics"]["quarters"] for row in seeds.values() if "quarters" in row["metrics"]]
-        if every:
-            settings = next(iter(seeds.values()))["settings"]
-            cells.append([settings["label"], *(f"{sum(one) / len(one):.4f}" for one in zip(*every, strict=True))])
-    return ["model", "first", "second", "third", "last"], cells
-
-
 def _least_below(level: str, metrics: Sequence[Mapping[str, Any]]) -> float:
     """How far the worst training ends below ``level``, nats; NaN where one does not have it."""
     if any(one.get(level) is None for one in metrics):
@@ -206,23 +197,3 @@ def below_or_above(nats: float) -> str:
 
 def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:
     return "1" if of_itself else mean_and_spread(ratios, ".4f") if ratios else "–"
-
-
-def notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Notes on the numbers."""
-    gap = _least_gap(rows)
-    said = [
-        "Below frequencies: how far the worst seed ends below predicting token frequencies alone. The worst of all "
-        f"trainings ends {abs(gap):.2f} nats {'below' if gap >= 0 else 'above'}: "
-        + ("attention has had something to do." if gap >= LEARNED else "too little to tell kinds of attention apart."),
-        "Below bigrams: the same for predicting each token from the one before it, by counts in the training text.",
-        "± is the sample standard deviation over seeds. Loss / twin's compares with full attention of the same n and "
-        "seed, training by training.",
-        "Minutes: wall-clock, of one training, with its measurements.",
-    ]
-    above = {curve: sum(found) / len(found) for curve, found in ratios_to_twin(rows).items() if found}
-    worse = {curve: ratio for curve, ratio in above.items() if ratio > 1.01}
-    if above:
-        listed = ", ".join(f"{curve} ({ratio:.4f})" for curve, ratio in worse.items())
-        said.append(f"More than 1 % above the twin: {listed or 'none'}.")
-    return said

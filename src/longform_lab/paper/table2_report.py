@@ -1,19 +1,20 @@
-"""The files that Table 2 writes: records, the table beside the paper's, a picture of the gaps, the page."""
+"""The files that Table 2 writes: records, the table beside the paper's, the page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from longform.runs.page import Table
 from longform_lab.paper.parts import Finished
-from longform_lab.pictures import finish, picture
 from longform_lab.records import provenance, write_records
 from longform_lab.report import Claim, Report, Section, mean_and_spread, write_report
 
-PICTURE = "table2.png"
 ORIGINAL = "original"
 WHOLE = 256  # k of the windowed model at n = 512: each slot of a text of so many tokens is one token
+WHOLE_SAID = (
+    f"no text is longer than the {WHOLE} slots of the windowed model, so that each slot is a token, its attention "
+    "full, and nothing is lost by construction."
+)
 PAPER = {  # n = 512: SST-2, IMDB, QNLI, QQP, average
     "original": (93.1, 94.1, 90.9, 90.9, 92.25),
     "linear-128-headwise": (92.4, 94.0, 90.4, 90.2, 91.75),
@@ -109,9 +110,6 @@ def _gap(points: Sequence[float], *, of_itself: bool) -> str:
 def report_table2(finished: Sequence[Finished], output: Path, *, asked: int) -> None:
     """Write all of it from the fine-tunings that are finished."""
     rows = [one.row for one in finished]
-    scores, labels = scores_of(rows)
-    tasks = list(dict.fromkeys(row["settings"]["task"] for row in rows))
-    _draw(scores, labels, tasks, gaps(scores, tasks), output / PICTURE)
     records = [one.record for one in finished]
     write_records(output / "records.jsonl", records)
     write_report(output, page_of_table2(rows, asked=asked, foot=provenance(list(map(vars, records)))))
@@ -124,7 +122,7 @@ def page_of_table2(rows: Sequence[Mapping[str, Any]], *, asked: int, foot: str =
     return Report(
         "Table 2: fine-tuned accuracy",
         [_lead(rows[0]["settings"]), f"{len(rows)} of {asked} fine-tunings are done."],
-        [Section("Results", Table(*accuracy_table(rows)), [(PICTURE, "accuracy against the original's, by task")])],
+        [Section("Results", Table(*accuracy_table(rows)))],
         _notes(rows),
         claims(labels, gaps(scores, tasks)),
         foot,
@@ -168,63 +166,10 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "The weights after the pass with the best accuracy on the dev part count, for every model alike: the "
         "accuracies are a little too high, the differences are not. The dev part is the file beside the training file "
         "(SST-2), or a fifth of the one file, held out; with --data hf the validation split, of IMDB the test split.",
-        *_without_short(rows, short),
+        *([f"{', '.join(short)}: {WHOLE_SAID}"] if short else []),
         *(
             f"{task}: {found['train']:,} texts to train on, {found['dev']:,} to measure on, cut at "
             f"{found['max_length']} tokens."
             for task, found in amounts.items()
         ),
     ]
-
-
-def _without_short(rows: Sequence[Mapping[str, Any]], short: Sequence[str]) -> list[str]:
-    """Notes on tasks whose texts the windowed model sees whole, and the differences over the others."""
-    if not short:
-        return []
-    scores, labels = scores_of(rows)
-    others = [task for task in dict.fromkeys(row["settings"]["task"] for row in rows) if task not in short]
-    found = gaps(scores, others) if others else {}
-    apart = {model: points for model, points in found.items() if points and model != ORIGINAL}
-    said = [
-        f"{', '.join(short)}: no text is longer than the {WHOLE} slots of the windowed model, so that each slot is a "
-        "token, its attention full, and nothing is lost by construction."
-    ]
-    if apart:
-        found = "; ".join(f"{labels[model]} {_gap(points, of_itself=False)}" for model, points in apart.items())
-        said.append(f"Against the original over {', '.join(others)} alone, in points: {found}.")
-    return said
-
-
-ACROSS = {True: "accuracy minus the fine-tuned original's, points", False: "accuracy, %"}  # with the original or not
-
-
-def _points(scores: Scores, models: Sequence[str], task: str) -> list[tuple[float, int]]:
-    """Mean of each model on a task, less the original's where there is one, and the model's row."""
-    base = scores.get(ORIGINAL, {}).get(task)
-    zero = fmean(base.values()) if base else 0.0
-    return [
-        (fmean(scores[model][task].values()) - zero, row) for row, model in enumerate(models) if task in scores[model]
-    ]
-
-
-def _draw(
-    scores: Scores, labels: Mapping[str, str], tasks: Sequence[str], apart: Mapping[str, list[float]], path: Path
-) -> None:
-    """A row a model: its distance to the original on every task, and on average."""
-    models = [model for model in scores if model != ORIGINAL] or list(scores)
-    with picture(path, 10.5, 1.8 + 0.55 * len(models)) as axes:
-        for place, task in enumerate(tasks):
-            points = _points(scores, models, task)
-            if points:
-                axes.plot(*zip(*points, strict=True), "os^Dv<>p"[place % 8], markersize=8, alpha=0.75, label=task)
-        average = [(sum(apart[m]) / len(apart[m]), row) for row, m in enumerate(models) if apart.get(m)]
-        if average:
-            bar = {"color": "black", "markersize": 24, "markeredgewidth": 2.5}
-            axes.plot(*zip(*average, strict=True), "|", label="average", **bar)
-        if ORIGINAL in scores:
-            axes.axvline(0, color="tab:gray", linestyle="--", linewidth=1)
-        axes.set_yticks(range(len(models)), [labels[model] for model in models])
-        title = "What replacing attention costs after fine-tuning: mean over seeds"
-        across = ACROSS[ORIGINAL in scores]
-        beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 9, "markerscale": 0.7}
-        finish(axes, title, across, "", legend=beside, ylim=(len(models) - 0.5, -0.5))

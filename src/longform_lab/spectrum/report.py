@@ -25,12 +25,13 @@ def report_spectra(results: Sequence[RunResult], view: SpectrumView, output: Pat
     if len(results) > 1:
         said = f"share of the sum in the first {view.indices[0]} singular values against depth, a line a run"
         sections.append(Section("Side by side", pictures=[(str(COMPARISON), said)]))
-    sections += [section for result in results for section in _sections(result, view)]
+    sections += [section for result in results for section in sections_of(result, view)]
     title = "How low is the rank of attention?"
     write_report(output, Report(title, [LEAD], sections, foot=f"Settings: {listed(settings)}."))
 
 
-def _sections(result: RunResult, view: SpectrumView) -> list[Section]:
+def sections_of(result: RunResult, view: SpectrumView) -> list[Section]:
+    """Sections of one model on one corpus."""
     spectrum, name = result.spectrum, f"{result.model} on {result.corpus}"
     machine = f" on this machine and with these versions: {listed(result.facts)}" if result.facts else ""
     counted = (

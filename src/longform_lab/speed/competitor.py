@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from longform.errors import installing
-from longform_lab.speed.floor import Floor, window_floor
 from longform_lab.speed.shapes import Cell, Shape
 
 VOCABULARY = 8  # words, of Hugging Face models; they are never read
@@ -44,21 +43,13 @@ class FromEmbeddings(nn.Module):
         return self.model(inputs_embeds=hidden, **options).last_hidden_state
 
 
-def with_weights_formed(model: nn.Module, hidden: Tensor) -> Tensor:
-    """The output (B, n, D) by plain attention that forms its weights: the slower way to the same numbers."""
-    return model(hidden, output_attentions=True)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Competitor:
     """One architecture in one setting.
 
-    ``family``: "ours"; "order" (ours with its products in another order); "full" (full attention); "peer" (other
-    implementations of Linformer); "sparse" (other architectures).
+    ``family``: "ours"; "full" (full attention); "peer" (other implementations of Linformer); "sparse" (other
+    architectures).
     ``build``: makes the float32 model, without dropout: hidden states (B, n, D) -> (B, n, D).
-    ``expected``: its output by a slower and plainer way, from (a float64 copy of the model, hidden states).
-    ``verify``: compares with an independent implementation, weights copied, on a short text; raises WrongOutput.
-    ``floor``: the plan of its products; None for another architecture, whose rows show ours-window's floor.
     ``details``: what of its attention depends on the shape and is not a setting of the cell, for its records.
     """
 
@@ -66,9 +57,6 @@ class Competitor:
     label: str  # in tables and pictures
     family: str
     build: Callable[[Shape], nn.Module]
-    expected: Callable[[nn.Module, Tensor], Tensor] | None = None
-    verify: Callable[[Shape], None] | None = None
-    floor: Callable[[Shape, int], Floor] | None = None
     packages: tuple[str, ...] = ()  # that it needs beyond the package's own dependencies
     extra: str = "peers"  # which installs them
     autocast: bool = False  # in bfloat16 its weights stay in float32, because it does not run otherwise
@@ -90,7 +78,3 @@ class Competitor:
         if self.longest is not None and cell.length > self.longest:
             return f"above {self.longest:,} tokens only Longform is measured"
         return self.refuses(cell.shape)
-
-    def plan(self, cell: Cell) -> Floor:
-        """The floor that its rows are compared with: its own, or that of ours-window."""
-        return (self.floor or window_floor)(cell.shape, cell.batch)

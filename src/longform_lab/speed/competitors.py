@@ -6,7 +6,7 @@ from longform.errors import ConfigurationError
 from longform_lab.speed import full_attention, other_architectures, ours, peers
 from longform_lab.speed.competitor import Competitor
 
-FAMILIES = ("ours", "order", "full", "peer", "sparse")
+FAMILIES = ("ours", "full", "peer", "sparse")
 
 
 def all_competitors() -> dict[str, Competitor]:

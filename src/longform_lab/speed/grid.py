@@ -16,9 +16,8 @@ from longform.runs.facts import commit
 from longform.runs.folder import RunFile
 from longform.runs.output import entries
 from longform_lab.records import Record, append_records, read_records
-from longform_lab.speed.cell_run import CellRun, Effort
+from longform_lab.speed.cells import CellRun, Effort, said
 from longform_lab.speed.competitor import Competitor
-from longform_lab.speed.rows import say
 from longform_lab.speed.shapes import Cell
 
 IDENTITY, RECORDS = "benchmark.json", "records.jsonl"
@@ -58,12 +57,12 @@ def run_grid(
             if not lacking:
                 continue
             tell(str(cell))
-            rows = CellRun(cell, competitors, effort, output / LOG, bar.set_postfix_str).rows(lacking)
+            rows = CellRun(cell, competitors, effort, output / LOG).rows(lacking)
             for target in targets:
                 append_records(target, rows)
             for row in rows:
                 there[key_of(row.settings)] = row
-                tell(f"  {say(row)}")
+            tell("\n".join(f"  {line}" for line in said(rows)))
             bar.update(len(lacking))
     return list(map(there.__getitem__, filter({*wanted}.__contains__, there)))
 

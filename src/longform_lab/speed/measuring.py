@@ -1,71 +1,49 @@
-"""Timing of runs that alternate between competitors in one process, and their median and spread."""
+"""Timing of passes that take turns in one process, and their median and spread."""
 
-import math
 import statistics
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 TURN = 0.1  # seconds; shorter passes are repeated within a turn
 MOST_PASSES = 50  # of a turn
 LONG = 10.0  # seconds; the first of longer passes counts: what loads once is nothing beside it
+WARM_UPS = 2  # passes before the first that counts
 
 
 def alternate(
     actions: Mapping[str, Callable[[], None]],
     repeats: Mapping[str, int],
-    progress: Callable[[str], None],
-    *,
-    limit: float = math.inf,
-    failed: Callable[[str, Exception], None] | None = None,
+    limit: float,
+    failed: Callable[[str, Exception], None],
 ) -> dict[str, list[float]]:
     """Seconds of a pass of each action, a list with an entry a round.
 
-    Each round gives every action one turn, in an order that moves by one from round to round; an action with fewer
-    ``repeats`` sits out the later rounds, and so does one whose turns would pass ``limit`` seconds; it gets one. A turn
-    is one pass, or several where one takes less than 0.1 s (their mean). Every action runs twice before (once, if it
-    has a single repeat), unless the first pass takes more than 10 s: that one is its first round.
-
-    ``progress`` is given the name of an action that is about to run, in the first runs as in its turns.
-    ``failed`` is given the name and the error of an action that raised one; it takes no further part and has no entry.
-    Without it the error is raised.
+    Each round gives every action one turn; an action with fewer ``repeats`` sits out the later rounds, and so does one
+    whose turns would pass ``limit`` seconds; it gets one. A turn is one pass, or several where one takes less than
+    0.1 s (their mean). Every action runs twice before, unless the first pass takes more than 10 s: that one is its
+    first round. ``failed`` is given the name and the error of an action that raised one; it has no entry.
     """
-    seconds: dict[str, list[float]] = {}
-    passes = {}
-
-    @contextmanager
-    def watched(name: str) -> Generator[None]:
-        try:
-            yield
-        except Exception as error:
-            if failed is None:
-                raise
-            seconds.pop(name, None)
-            failed(name, error)
-
-    for name in list(actions):
-        progress(name)
-        with watched(name):
-            seconds[name], passes[name] = _warm_up(actions[name], 1 if repeats[name] == 1 else 2)
-    names = list(seconds)
-    for turn in range(max(repeats.values(), default=0)):
-        shift = turn % max(1, len(names))
-        for name in names[shift:] + names[:shift]:
-            if name in seconds and _takes_turn(seconds[name], turn, repeats[name], passes[name], limit):
-                progress(name)
-                with watched(name):
+    seconds: dict[str, list[float]] = {name: [] for name in actions}
+    passes: dict[str, int] = {}
+    for turn in range(-1, max(repeats.values(), default=0)):
+        for name in list(seconds):
+            try:
+                if turn < 0:
+                    seconds[name], passes[name] = _warm_up(actions[name])
+                elif _takes_turn(seconds[name], turn, repeats[name], passes[name], limit):
                     seconds[name].append(_timed(actions[name], passes[name]))
+            except Exception as error:
+                del seconds[name]
+                failed(name, error)
     return seconds
 
 
-def _warm_up(action: Callable[[], None], times: int) -> tuple[list[float], int]:
-    """Run it; the seconds that already count, and how many passes fill a turn."""
-    last = _timed(action, 1)
-    if last > LONG:
-        return [last], 1
-    if times > 1:
-        last = _timed(action, 1)
-    return [], max(1, min(MOST_PASSES, round(TURN / max(last, 1e-9))))
+def _warm_up(action: Callable[[], None]) -> tuple[list[float], int]:
+    """The seconds that already count, and how many passes fill a turn."""
+    first = _timed(action, 1)
+    if first > LONG:
+        return [first], 1
+    return [], max(1, min(MOST_PASSES, round(TURN / max(_timed(action, 1), 1e-9))))
 
 
 def _takes_turn(rounds: Sequence[float], turn: int, repeats: int, passes: int, limit: float) -> bool:
@@ -79,6 +57,15 @@ def _timed(action: Callable[[], None], passes: int) -> float:
     for _ in range(passes):
         action()
     return (time.perf_counter() - began) / passes
+
+
+def fitting_repeats(seconds: float, repeats: int, limit: float) -> int:
+    """At most ``repeats`` rounds that end within ``limit`` seconds, warm-up included; 0 where not even one does."""
+    if seconds > LONG:  # its first pass counts
+        return min(repeats, int(limit / seconds))
+    if 2 * seconds > limit:
+        return 0
+    return max(1, min(repeats, int(limit / max(seconds, 1e-9)) - WARM_UPS))
 
 
 def spread(seconds: Sequence[float]) -> float | None:

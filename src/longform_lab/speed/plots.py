@@ -8,7 +8,7 @@ from longform_lab.pictures import finish, number_ticks, picture
 from longform_lab.records import Record
 from longform_lab.speed.competitor import Competitor
 
-STYLES = {"ours": "-", "order": "--", "full": "-", "peer": "--", "sparse": ":"}
+STYLES = {"ours": "-", "full": "-", "peer": "--", "sparse": ":"}
 COLOURS = {
     "ours": (
         "#0b6e4f",
@@ -22,7 +22,6 @@ COLOURS = {
         "#386641",
         "#99d98c",
     ),
-    "order": ("#577590",),
     "full": ("#c1121f", "#e76f51", "#780000"),
     "peer": ("#7b2cbf", "#b388eb", "#5a189a"),
     "sparse": ("#f4a261", "#8d6e63", "#e9c46a", "#6d6875"),

@@ -9,17 +9,16 @@ from longform_lab.speed.selection import FULL, LENGTHS, LONGEST, Selection, with
 MAIN = ("ours-window", "ours-linear", "sdpa")
 PEERS = ("lucidrains", "tatp22")
 BESIDE_PEERS = (*MAIN[:2], *PEERS)
-LINEAR = ("ours-linear", "ours-linear-key-value", "ours-linear-headwise", "ours-linear-none")
 BARS = Selection(lengths=(512,), sizes=("base",), competitors=MAIN, memory=False)
 
 PRESETS: dict[str, tuple[Selection, ...]] = {
     # make bench: minutes on two cores
     "small": (
-        Selection(lengths=(128, 512, 4_096), competitors=(*MAIN, "unfused", *PEERS), floors="all", cell_seconds=20.0),
-        Selection(lengths=(2_048,), competitors=(*MAIN, "unfused", *PEERS, "sparse"), floors="all", cell_seconds=20.0),
+        Selection(lengths=(128, 512, 4_096), competitors=(*MAIN, "unfused", *PEERS), cell_seconds=20.0),
+        Selection(lengths=(2_048,), competitors=(*MAIN, "unfused", *PEERS, "sparse"), cell_seconds=20.0),
         Selection(lengths=(512, 2_048), passes=("train",), competitors=MAIN, cell_seconds=20.0),
     ),
-    # what the project promises; minutes on two cores in benchmarks.md
+    # what the project promises
     "bars": (
         replace(BARS, lengths=(128, 256, 512, 1_024, 2_048, 4_096), competitors=(*MAIN, "unfused", *PEERS)),
         replace(BARS, lengths=(4_096,), sizes=("minilm",), passes=("train",), competitors=(*MAIN, *PEERS)),
@@ -28,30 +27,6 @@ PRESETS: dict[str, tuple[Selection, ...]] = {
         replace(BARS, lengths=(32_768,), cell_seconds=400.0),
         # apart, so that a folder that has the row of SDPA, 5 minutes a pass, does not measure it again beside these
         replace(BARS, lengths=(32_768,), competitors=BESIDE_PEERS, cell_seconds=130.0),
-    ),
-    # the rest of "faster than other implementations at every length", in training; 4,096 is in bars
-    "bars-train": (
-        Selection(lengths=(512, 1_024, 2_048, 8_192, 16_384, 32_768, 65_536), passes=("train",),
-                  competitors=BESIDE_PEERS, memory=False, cell_seconds=150.0),
-    ),
-    # the other projections and kinds of sharing, and the products in the other order
-    "variants": (
-        Selection(lengths=(512, 2_048, 8_192), sizes=("base",), memory=False, cell_seconds=60.0,
-                  competitors=("ours-window", *LINEAR, "ours-mean", "ours-convolution", "weights-first")),
-    ),
-    # as many texts in a pass as 8,192 tokens hold
-    "batches": (
-        Selection(lengths=(512, 2_048), sizes=("minilm", "base"), batches=(FULL,), batch_tokens=8_192,
-                  competitors=MAIN, cell_seconds=60.0),
-    ),
-    # float32, bfloat16; eager and compiled
-    "dtypes": (
-        Selection(lengths=(512, 4_096), dtypes=("float32", "bfloat16"), modes=("eager", "compiled"),
-                  competitors=MAIN, memory=False, cell_seconds=60.0),
-    ),
-    # peak memory against length
-    "memory": (
-        Selection(lengths=(1_024, 8_192, 16_384, 32_768), competitors=(*MAIN, "unfused", *PEERS), cell_seconds=100.0),
     ),
     # one document of a million tokens
     "million": (Selection(lengths=(LONGEST,), competitors=("ours-window",), cell_seconds=3_600.0),),
@@ -66,7 +41,6 @@ PRESETS: dict[str, tuple[Selection, ...]] = {
         Selection(
             lengths=(*LENGTHS, LONGEST), sizes=("minilm", "base"), dtypes=("float32", "bfloat16"),
             modes=("eager", "compiled"), passes=("inference", "train"), batches=("1", FULL), competitors=("all",),
-            floors="all",
         ),
     ),
 }  # fmt: skip

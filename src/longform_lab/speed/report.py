@@ -17,22 +17,15 @@ COLUMNS = (
     ("ms", "seconds", lambda value: f"{1_000 * value:,.1f}"),
     ("spread", "spread", lambda value: f"{value:.1%}"),
     ("x SDPA", "against_sdpa", lambda value: f"{value:.2f}"),
-    ("/ floor", "against_floor", lambda value: f"{value:.2f}{' (faster than its floor)' if value < 1 else ''}"),
     ("tokens/s", "tokens_per_second", lambda value: f"{value:,.0f}"),
     ("peak MiB", "peak_mib", lambda value: f"{value:,.0f}"),
     ("rounds", "repeats", str),
-    ("GFLOP", "operations", lambda value: f"{value / 1e9:,.4g}"),
-    ("MB", "bytes", lambda value: f"{value / 1e6:,.4g}"),
 )
 READING = (
     "Each row is the median over rounds in which all competitors of a cell took turns in one process, after their "
     "outputs were checked. x SDPA: how many times faster than full attention through scaled_dot_product_attention in "
-    "the same code. / floor: time over that of the row's matrix products and attention calls alone (for architectures "
-    "other than Linformer and full attention: those of Longform with its window). A pass is faster than its floor "
-    "where the floor's scaled_dot_product_attention calls are slower than what the pass attends by. Peak: memory of a "
-    "pass above the loaded model, measured in another process. Spread: distance between the quartiles over the median. "
-    "GFLOP and MB: operations of matrix products and attention, and bytes of weights and hidden states, that a pass "
-    "cannot avoid; they are counted, not measured."
+    "the same code. Peak: memory of a pass above the loaded model, measured in another process. Spread: distance "
+    "between the quartiles over the median."
 )
 
 
@@ -40,16 +33,21 @@ def report_benchmark(
     records: Sequence[Record], competitors: Mapping[str, Competitor], output: Path, settings: Mapping[str, Any]
 ) -> None:
     """Write the pictures and the report into ``output``."""
-    sections = [
-        Section(title_of(series), series_table(rows, competitors), _pictures(series, rows, competitors, output))
-        for series, rows in series_of(records).items()
-    ]
+    sections = series_sections(records, competitors, output)
     paper = paper_table(records)
     if paper.rows:
         said = "The paper's Table 3: how many times faster than unfused attention, and the ratio of largest batches"
         sections.append(Section(said, paper))
     foot = f"{provenance(list(map(vars, records)))} {listed(settings)}."
     write_report(output, Report("Time and memory", [READING], sections, foot=foot))
+
+
+def series_sections(records: Sequence[Record], competitors: Mapping[str, Competitor], output: Path) -> list[Section]:
+    """A table and two pictures, drawn into ``output``, for each series."""
+    return [
+        Section(title_of(series), series_table(rows, competitors), _pictures(series, rows, competitors, output))
+        for series, rows in series_of(records).items()
+    ]
 
 
 def series_of(records: Iterable[Record]) -> dict[tuple[Any, ...], list[Record]]:

@@ -10,21 +10,19 @@ from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.runs.facts import hardware
 from longform.runs.settings import check_least
-from longform_lab.speed.competitors import FAMILIES
 from longform_lab.speed.shapes import Cell
 
 LENGTHS = tuple(2**power for power in range(7, 17))
 LONGEST = 1_048_576  # Longform alone
 FULL = "full"
 AUTO = "auto"
-FLOORS = ("all", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The grid is all combinations; ``floors``, ``memory`` and ``cell_seconds`` are those of its Effort.
+    """The grid is all combinations; ``memory`` and ``cell_seconds`` are those of its Effort.
 
-    ``competitors``: names, families (ours, order, full, peer, sparse), or "all".
+    ``competitors``: names, families (ours, full, peer, sparse), or "all".
     """
 
     lengths: tuple[int, ...]  # n, tokens of a text
@@ -36,7 +34,6 @@ class Selection:
     slots: tuple[int, ...] = (256,)  # k of pure Linformers; n / 2 where that is less
     competitors: tuple[str, ...] = ("ours-window", "ours-linear", "sdpa", "unfused", "lucidrains", "tatp22")
     batch_tokens: int = 16_384  # of a full batch
-    floors: str = "ours"
     memory: bool = True
     cell_seconds: float = 300.0
 
@@ -59,8 +56,6 @@ def cells_of(selection: Selection, *, device: str, threads: int) -> list[Cell]:
     for field in fields(selection):
         if field.name != "memory" and not getattr(selection, field.name):
             raise ConfigurationError(f"{field.name} is empty: there is nothing to measure")
-    if selection.floors not in (*FLOORS, *FAMILIES):
-        raise ConfigurationError(f'floors="{selection.floors}"; it is all, none or a family: {", ".join(FAMILIES)}')
     check_least(selection, batch_tokens=1)
     fast = "bfloat16" if native_bfloat16(torch.device(device)) else "float32"
     found = [

@@ -1,11 +1,11 @@
-"""A process that measures a cell. Its parent (``grid``) outlives whatever happens to it, and it ends with its parent.
+"""A process that measures a cell. Its parent (``cells``) outlives whatever happens to it, and it ends with its parent.
 
 ::
 
-    python -m longform_lab.speed.worker '{"task": "memory", "cell": {...}, "names": [...], ...}'
+    python -m longform_lab.speed.worker '{"task": "memory", "cell": {...}, "repeats": {"sdpa": 5}, ...}'
 
-"memory" runs one pass of each competitor, one after another; "time" holds all of them at once and alternates. Events
-go to standard output, a JSON object a line with "event" as its first key: begin, memory, missing, round, time.
+"memory" runs one pass of each competitor, one after another; "time" checks all, holds them at once and alternates.
+Events go to standard output, a JSON object a line with "event" as its first key: begin, found, missing.
 """
 
 import copy
@@ -16,28 +16,32 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from longform.errors import is_out_of_memory
+from longform.errors import LongformError, is_out_of_memory
 from longform.runs.facts import commit, hardware
-from longform_lab.speed.checks import WrongOutput, check_gradients, check_output, checkable, verify
 from longform_lab.speed.competitor import Competitor
 from longform_lab.speed.competitors import all_competitors
-from longform_lab.speed.floor import Floor
 from longform_lab.speed.measuring import alternate
 from longform_lab.speed.memory import limit_memory, peak_growth, process_peak
 from longform_lab.speed.precision import forward_of, make_pass, prepare, random_states, weight_bytes
 from longform_lab.speed.shapes import Cell
-from longform_lab.speed.timed_floor import TimedFloor
 
 SHORT_PASS = 30.0  # seconds
-FLOOR = "floor of "
+CHECKED_TOKENS = 512
+LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 6e-2}  # relative, after all layers of random weights
 Emit = Callable[..., None]
+
+
+class WrongOutput(LongformError):
+    """A competitor whose output is not what it should be; it is not timed."""
 
 
 def emit(event: str, **values: Any) -> None:
@@ -50,14 +54,10 @@ def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
 
     The seconds are those of a first pass, unless something is compiled in it.
     """
-    every = all_competitors()
     for name in names:
         emit("begin", name=name)
         with attempt(name, emit):
-            torch.manual_seed(0)
-            model = prepare(every[name].build(cell.shape).eval(), cell, autocast=every[name].autocast)
-            weights = weight_bytes(model)
-            run = make_pass(model, cell)
+            weights, run = built(all_competitors()[name], cell)
             hidden = random_states(cell)
             if cell.mode == "compiled" or cell.device != "cpu":
                 run(hidden)  # compiling takes memory and time of its own; a GPU always compiles Triton's programs
@@ -66,91 +66,57 @@ def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
             seconds = time.perf_counter() - began
             if cell.work == "inference" and seconds < SHORT_PASS:  # the first pass loads kernels, which stay
                 growth = peak_growth(partial(run, hidden), cell.device)
-            emit("memory", name=name, growth=growth, weights=weights, seconds=seconds, process=process_peak())
-        model = run = hidden = None  # before the next is built
+            emit("found", name=name, growth=growth, weights=weights, seconds=seconds, process=process_peak())
+        run = hidden = None  # before the next is built
         gc.collect()
 
 
-def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], limit: float, emit: Emit) -> None:
-    """Check all, then let them alternate with the floors of ``floored``; seconds of every round.
-
-    ``limit``: seconds for the turns of each.
-    """
-    every = all_competitors()
-    ready = _ready({name: every[name] for name in repeats}, cell, emit)
-    floors = _floors(cell, {name: every[name] for name in filter(floored.__contains__, ready)}, emit)
-    actions = {name: action for name, (action, _) in ready.items()}
-    actions |= {name: run for name, (_, run) in floors.items()}
-    rounds = repeats | {floor: max(repeats[name] for name in names) for floor, (names, _) in floors.items()}
-
-    begun = {floor: names[0] for floor, (names, _) in floors.items()}
-
-    def failed(name: str, error: Exception) -> None:
-        report_failure(name, error, emit)
-        del actions[name]
-        ready.pop(name, None)
-        gc.collect()
-
-    def next_turn(name: str) -> None:
-        emit("round", name=begun.get(name, name))
-
-    seconds = alternate(actions, rounds, next_turn, limit=limit, failed=failed)
-    floor_of = {name: seconds.get(floor, []) for floor, (names, _) in floors.items() for name in names}
-    _emit_times(ready, seconds, floor_of, emit)
-
-
-def _emit_times(
-    ready: Mapping[str, Any], seconds: Mapping[str, list[float]], floors: Mapping[str, list[float]], emit: Emit
-) -> None:
-    """Report the rounds of what was timed of ``ready``, in which the checked error is second."""
-    about = {"hardware": hardware(), "commit": commit()}
-    for name in filter(seconds.__contains__, ready):
-        _, error = ready[name]
-        emit("time", name=name, seconds=seconds[name], error=error, floor=floors.get(name, []), **about)
-
-
-def _ready(competitors: Mapping[str, Competitor], cell: Cell, emit: Emit) -> dict[str, tuple[Callable[[], Any], Any]]:
-    """The checked pass of each competitor and its error, without those that failed."""
-    ready = {}
-    for name, competitor in competitors.items():
+def measure_time(cell: Cell, repeats: dict[str, int], limit: float, emit: Emit) -> None:
+    """Check all, then let them alternate; seconds of every round. ``limit``: seconds for the turns of each."""
+    errors: dict[str, float | None] = {}
+    actions: dict[str, Callable[[], None]] = {}
+    for name in repeats:
         emit("begin", name=name)
         with attempt(name, emit):
-            ready[name] = _checked_pass(competitor, cell)
+            errors[name] = check(all_competitors()[name], cell)
+            actions[name] = partial(built(all_competitors()[name], cell)[1], random_states(cell))
             if cell.mode == "compiled":
-                ready[name][0]()  # compiles for what is timed, which is another mode or shape than what was checked
-    return ready
+                actions[name]()
+    seconds = alternate(actions, repeats, limit, lambda name, error: report_failure(name, error, emit))
+    about = {"hardware": hardware(), "commit": commit()}
+    for name, rounds in seconds.items():
+        emit("found", name=name, seconds=rounds, error=errors[name], **about)
 
 
-def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None], float | None]:
-    """Pass that is timed, after its output was found right, and the error of that output."""
+def built(competitor: Competitor, cell: Cell) -> tuple[int, Callable[[Tensor], None]]:
+    """The bytes of a prepared model's weights, and its pass, which takes hidden states (B, n, D)."""
     torch.manual_seed(0)
-    verify(competitor, cell.shape)
-    checked = checkable(competitor, cell)
-    model = competitor.build(checked.shape).eval()
-    prepared = prepare(copy.deepcopy(model), checked, autocast=competitor.autocast)
-    hidden = torch.randn(checked.batch, checked.length, checked.shape.size.hidden)
-    error = check_output(competitor, model, forward_of(prepared, checked), checked, hidden)
-    if cell.work == "train":
-        check_gradients(competitor, model, prepared, checked, hidden)
-    if checked != cell:
-        prepared = prepare(competitor.build(cell.shape).eval(), cell, autocast=competitor.autocast)
-    return partial(make_pass(prepared, cell), random_states(cell)), error
+    model = prepare(competitor.build(cell.shape).eval(), cell, autocast=competitor.autocast)
+    return weight_bytes(model), make_pass(model, cell)
 
 
-def _floors(
-    cell: Cell, competitors: dict[str, Competitor], emit: Emit
-) -> dict[str, tuple[list[str], Callable[[], None]]]:
-    """Each different floor by its label: the competitors that it is of, and what runs it; none where it fails."""
-    plans: dict[Floor, list[str]] = {}
-    for name, competitor in competitors.items():
-        plans.setdefault(competitor.plan(cell), []).append(name)
-    found = {}
-    for plan, names in plans.items():
-        label = FLOOR + names[0]
-        with attempt(label, emit):
-            timed = TimedFloor(plan, dtype=cell.dtype, work=cell.work, device=torch.device(cell.device))
-            found[label] = (names, timed)
-    return found
+def check(competitor: Competitor, cell: Cell) -> float | None:
+    """Relative error ||difference|| / ||expected|| of the output for one text of 512 tokens at most.
+
+    Expected is what the same weights give in float64 on a CPU. Architectures that draw random numbers or have no
+    float64 (family "sparse") must give finite numbers, and have no error. Raises WrongOutput.
+    """
+    cell = replace(cell, length=min(cell.length, CHECKED_TOKENS), batch=1)
+    torch.manual_seed(0)
+    model = competitor.build(cell.shape).eval()
+    hidden = torch.randn(1, cell.length, cell.shape.size.hidden)
+    prepared = prepare(copy.deepcopy(model), cell, autocast=competitor.autocast)
+    out = forward_of(prepared, cell)(hidden)
+    if out.shape != hidden.shape or not bool(torch.isfinite(out).all()):
+        raise WrongOutput(f"its output is not finite numbers of shape {tuple(hidden.shape)}")
+    if competitor.family == "sparse":
+        return None
+    with torch.no_grad():
+        expected = model.double()(hidden.double())
+    error = float((out.double() - expected).norm() / expected.norm())
+    if error > LARGEST_ERROR[cell.dtype]:
+        raise WrongOutput(f"its output is wrong: {error:.2e} from float64, allowed {LARGEST_ERROR[cell.dtype]:.1e}")
+    return error
 
 
 @contextmanager
@@ -183,11 +149,11 @@ def main(job: dict[str, Any], emit: Emit = emit) -> None:
     commit()  # of the code that this process has just imported
     cell = Cell(**job["cell"])
     torch.set_num_threads(cell.threads)
-    limit_memory(job.get("memory_limit"))
+    limit_memory(job["memory_limit"])
     if job["task"] == "memory":
         measure_memory(cell, list(job["repeats"]), emit)
     else:
-        measure_time(cell, job["repeats"], job["floored"], job["limit"], emit)
+        measure_time(cell, job["repeats"], job["limit"], emit)
 
 
 def end_with_parent(parent: int, *, seconds: float = 1.0) -> None:

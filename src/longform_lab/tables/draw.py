@@ -9,15 +9,11 @@ read so: the original over chunks, as it is and aligned, whatever the runtime; t
 another of the same attention, which costs the same (``ALSO_SO``).
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from longform_lab.paper.figure3_plan import CLOSERS, FIGURES, planned, preset_of
-from longform_lab.paper.figure3_plots import draw_figure3
-from longform_lab.paper.parts import Finished
 from longform_lab.pictures import finish, number_ticks, picture
 from longform_lab.records import RECORDS, ROOT, Record, read_records
 from longform_lab.speed.competitors import all_competitors
@@ -34,8 +30,6 @@ KINDS: dict[str, tuple[str, str, Callable[..., None], str]] = {
     "speed-memory.png": ("minilm", "peak_mib", plot_memory, "Memory of a pass against length"),
 }
 SHAPES = {"base": "12 layers x 768", "minilm": "6 layers x 384"}
-SETTINGS = {"figure3-small": "", "figure3-bytes": "-bytes", "figure3-gpu": "-gpu"}  # a picture's name ends so
-ALSO = {"figure3a": CLOSERS, "figure3d": ("window",)}
 FRONTIER, DATA = "frontier.png", "qmsum-val"
 ALIGNED_CHUNKS = "original aligned on meetings, chunks averaged"
 TRAINED_CHUNKS = "original trained as minilm-16k, chunks averaged"
@@ -68,44 +62,6 @@ def draw_speed(records: Sequence[Record], folder: Path) -> list[Path]:
         plot(rows, all_competitors(), f"{said}\n{machine}", folder / name)
         made.append(folder / name)
     return made
-
-
-def _latest(records: Sequence[Record], sizes: Mapping[str, Any]) -> dict[Any, Record]:
-    """The newest record of models of these ``sizes`` by line and seed."""
-    return {
-        (record.settings["curve"], record.settings["seed"]): record
-        for record in sorted(records, key=lambda record: record.date)
-        if record.name == "pretraining" and sizes.items() <= record.settings.items()
-    }
-
-
-def _finished(latest: Mapping[Any, Record], curves: set[str]) -> list[Finished]:
-    return [Finished(latest[key], _kept(latest[key])) for key in sorted(latest) if key[0] in curves]
-
-
-def draw_trainings(records: Sequence[Record], folder: Path) -> list[Path]:
-    """A picture for each part of Figure 3 whose own lines were all trained, and one of those from a twin."""
-    made = []
-    for name, suffix in SETTINGS.items():
-        preset = preset_of("small", name)
-        sizes = {"hidden_size": preset.model["hidden_size"], "vocabulary": preset.tokenizer.vocab_size}
-        latest = _latest(records, sizes)
-        starts = {record.settings.get("twin_steps") for record in latest.values()}
-        for figure in FIGURES:
-            for twin_steps in sorted(starts, key=lambda steps: steps or 0):
-                plan = planned(figure, preset, also=ALSO.get(figure, ()), from_twin=twin_steps)
-                finished = _finished(latest, {curve.key for curve in plan.curves})
-                own = {curve.key for curve in planned(figure, preset, from_twin=twin_steps).curves}
-                if own <= {one.record.settings["curve"] for one in finished}:
-                    twin = "" if twin_steps is None else "-from-twin"
-                    made.append(folder / f"{figure}{twin}{suffix}.png")
-                    draw_figure3(plan, finished, made[-1])
-    return made
-
-
-def _kept(record: Record) -> list[dict[str, float]]:
-    curve: Any = record.metrics["curve"]
-    return [{"step": step, "loss": loss, "perplexity": math.exp(loss)} for step, loss in curve]
 
 
 def points(records: Sequence[Record], *, data: str = DATA, threads: int = 1) -> dict[Point, tuple[float, float]]:
@@ -196,7 +152,7 @@ def draw_selection(records: Sequence[Record], folder: Path) -> list[Path]:
 def main() -> None:
     """Draw, and say what."""
     records = read_records(sorted(RECORDS.glob("*.jsonl")))
-    for draw in (draw_speed, draw_trainings, draw_frontier, draw_gpu, draw_selection):
+    for draw in (draw_speed, draw_frontier, draw_gpu, draw_selection):
         for path in draw(records, PICTURES):
             print(path.relative_to(ROOT))
 

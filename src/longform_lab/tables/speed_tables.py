@@ -36,7 +36,7 @@ def without_amx(units: Sequence[str]) -> bool:
 ON_CPU = {"settings.device": "cpu", UNITS: without_amx}
 SPEED = {**ONE_TEXT, **ON_CPU}
 EVERY = tuple(all_competitors())
-ORDERS = tuple(name for name, each in all_competitors().items() if each.family in ("ours", "order"))
+ORDERS = tuple(name for name, each in all_competitors().items() if each.family == "ours")
 PEERS = tuple(name for name, each in all_competitors().items() if each.family == "peer")
 SHOWN = ("ours-window", "ours-linear", *(name for name in EVERY if name not in ORDERS))  # others have their own table
 CELL = ("settings.length", "settings.competitor", "settings.slots")

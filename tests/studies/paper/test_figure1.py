@@ -7,7 +7,7 @@ from tiny_models import save_bert
 
 from longform.errors import ConfigurationError
 from longform_lab.commands.spectrum import eager_encoder
-from longform_lab.paper.figure1 import reproduce_figure1
+from longform_lab.paper.figure1 import page_of_figure1, reproduce_figure1
 
 
 def test_a_spectrum_and_its_report(tmp_path, tiny_tokenizer):
@@ -23,10 +23,10 @@ def test_a_spectrum_and_its_report(tmp_path, tiny_tokenizer):
     assert found[0].spectrum.cumulative.shape == (2, 3, 16)  # layers, heads, n
     assert (found[0].spectrum.texts, found[0].spectrum.passed_over) == (2, 1)
     assert "data:image/png;base64," in (tmp_path / "out" / "report.html").read_text()
-    table = (tmp_path / "out" / "table.md").read_text()
-    assert table.startswith("## tiny-bert on texts, 2 texts of 16 tokens\n\n| layer | share of the first 4, mean |")
+    page = page_of_figure1(found)
     share = float(found[0].spectrum.cumulative[1, :, 3].mean())
-    assert f"| 2 | {share:.1%} |" in table
+    assert page.sections[0].table.rows[1][1].startswith(f"{share:.1%} ")
+    assert [claim.paper[:11] for claim in page.claims] == ["a long tail", "higher laye"]
     again = reproduce_figure1(
         "small", [str(texts)], tmp_path / "out", opener=lambda name: pytest.fail("measured again"), **options
     )

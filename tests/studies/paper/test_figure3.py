@@ -14,7 +14,7 @@ from longform.training.pretraining.settings import Preset, PretrainingSettings
 from longform_lab.paper import figure3 as module
 from longform_lab.paper.figure3 import reproduce_figure3
 from longform_lab.paper.figure3_plan import planned, preset_of
-from longform_lab.paper.figure3_report import claims, final_values, notes, ratios_to_twin
+from longform_lab.paper.figure3_report import claims, final_values, ratios_to_twin
 from longform_lab.report import Claim, claims_table
 
 MODEL = {
@@ -99,7 +99,7 @@ def test_trainings_are_kept_and_other_settings_refused(corpus, tmp_path, monkeyp
     assert (len(done), lacking) == (4, 0)
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert [record["settings"]["k"] for record in records] == [None, 2, 4, 8]
-    assert len((tmp_path / "curves.jsonl").read_text().splitlines()) == 4 * 3  # before, between, after
+    assert [len(record["metrics"]["curve"]) for record in records] == [3] * 4  # before, between, after
     page = (tmp_path / "report.html").read_text()
     assert "data:image/png;base64," in page
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []
@@ -210,7 +210,6 @@ def test_what_the_paper_says_beside_what_was_found():
 def test_what_is_above_a_level_is_not_said_to_be_below_it():
     rows = [_row("n16-full", 0, 4.0), _row("n16-x", 0, 7.75)]
     assert [cells[6:8] for cells in final_values(rows)] == [["2.00", "1.50"], ["1.75 above", "2.25 above"]]
-    assert "The worst of all trainings ends 1.75 nats above: too little" in notes(rows)[0]
     assert claims("figure3c", rows) == claims("figure3d", rows[:1]) == []
 
 

@@ -6,18 +6,20 @@ import pytest
 
 from longform.errors import is_out_of_memory
 from longform_lab.speed import measuring
-from longform_lab.speed.measuring import alternate, paired_ratio, spread
+from longform_lab.speed.measuring import alternate, fitting_repeats, paired_ratio, spread
 from longform_lab.speed.memory import ALLOCATOR, limit_memory
 
 
-def test_competitors_take_turns_in_an_order_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+def unexpected(name: str, error: Exception) -> None:
+    raise error
+
+
+def test_competitors_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "TURN", 0.0)
     ran: list[str] = []
     actions = {name: (lambda name=name: ran.append(name)) for name in "abc"}
-    told: list[str] = []
-    seconds = alternate(actions, {"a": 3, "b": 3, "c": 1}, told.append)
-    assert "".join(ran) == "aabbc" + "abc" + "ba" + "ab"
-    assert "".join(told) == "abc" + "abc" + "ba" + "ab"
+    seconds = alternate(actions, {"a": 3, "b": 3, "c": 1}, 60.0, unexpected)
+    assert "".join(ran) == "aabbcc" + "abc" + "ab" + "ab"
     assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 3, "c": 1}
 
 
@@ -25,7 +27,7 @@ def test_short_passes_are_repeated_within_a_turn(monkeypatch: pytest.MonkeyPatch
     clock = iter(range(100))
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(clock) / 1_000)
     ran: list[int] = []
-    seconds = alternate({"a": lambda: ran.append(1)}, {"a": 2}, lambda _: None)
+    seconds = alternate({"a": lambda: ran.append(1)}, {"a": 2}, 60.0, unexpected)
     assert len(ran) == 2 + 2 * measuring.MOST_PASSES  # 1 ms a pass: a turn of 0.1 s would take 100
     assert seconds["a"] == [pytest.approx(1e-3 / measuring.MOST_PASSES)] * 2
 
@@ -39,7 +41,7 @@ def test_a_competitor_stops_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch)
         clock[0] += seconds
 
     actions = {name: (lambda seconds=seconds: takes(seconds)) for name, seconds in (("a", 300.0), ("b", 1.0))}
-    seconds = alternate(actions, {"a": 5, "b": 5}, lambda _: None, limit=4.0)
+    seconds = alternate(actions, {"a": 5, "b": 5}, 4.0, unexpected)
     assert {name: len(values) for name, values in seconds.items()} == {"a": 1, "b": 4}
 
 
@@ -52,15 +54,17 @@ def test_one_that_fails_takes_no_further_part() -> None:
     ran: list[int] = []
     lost: list[str] = []
     actions = {"a": lambda: fails(0), "b": lambda: fails(1_000_000), "c": lambda: fails(3)}
-    seconds = alternate(
-        actions, dict.fromkeys(actions, 3), lambda _: None, failed=lambda name, error: lost.append(f"{name}: {error}")
-    )
+    seconds = alternate(actions, dict.fromkeys(actions, 3), 60.0, lambda name, error: lost.append(f"{name}: {error}"))
     assert lost == ["a: 0", "c: 3"]
     assert {name: len(values) for name, values in seconds.items()} == {"b": 3}
-    assert alternate({}, {}, lambda _: None) == {}
-    assert alternate({"a": lambda: fails(0)}, {"a": 2}, lambda _: None, failed=lambda *_: None) == {}
-    with pytest.raises(RuntimeError, match="0"):
-        alternate({"a": lambda: fails(0)}, {"a": 1}, lambda _: None)
+    assert alternate({}, {}, 60.0, unexpected) == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit", "expected"), [(0.001, 10, 5), (2.0, 10, 3), (4.0, 10, 1), (5.1, 10, 0), (0.0, 10, 5)]
+)
+def test_rounds_fit_into_the_limit(seconds: float, limit: float, expected: int) -> None:
+    assert fitting_repeats(seconds, 5, limit) == expected
 
 
 def test_spread_is_the_distance_of_quartiles_over_the_median() -> None:

@@ -1,65 +1,44 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+import torch
+from kernel_tables import only
+from torch import nn
 
+from longform.functional.dispatch import listening
 from longform.layers.packed_linear import PackedLinear
 from longform_lab.speed import worker
-from longform_lab.speed.checks import WrongOutput
-from longform_lab.speed.children import job_for
 from longform_lab.speed.competitors import all_competitors
-from longform_lab.speed.precision import prepare, weight_bytes
+from longform_lab.speed.precision import make_pass, prepare, random_states, weight_bytes
 from longform_lab.speed.shapes import Cell, Shape
-from longform_lab.speed.worker import main
+from longform_lab.speed.worker import WrongOutput, check, main
 
 CELL = Cell(
     size="tiny", length=64, batch=1, slots=16, dtype="float32", mode="eager", work="train", device="cpu", threads=1
 )
+PEERS = ("lucidrains", "lucidrains-share-kv", "tatp22")  # in tests/peers: they need an extra
+OWN = [name for name in all_competitors() if name not in PEERS]
 
 
-def run(task: str, names: list[str]) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = []
-    job = job_for(task, CELL, dict.fromkeys(names, 2), names, 60.0, None)
-    main(job, lambda event, **values: events.append({"event": event, **values}))
-    return events
-
-
-def of(events: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
-    return {event["name"]: event for event in events if event["event"] == kind}
+def run(task: str, names: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Kind of event -> competitor -> event."""
+    found: dict[str, dict[str, dict[str, Any]]] = {"begin": {}, "found": {}, "missing": {}}
+    job = {"task": task, "cell": asdict(CELL), "repeats": dict.fromkeys(names, 2), "limit": 60.0, "memory_limit": None}
+    main(job, lambda event, **values: found[event].update({values["name"]: values}))
+    return found
 
 
 @pytest.mark.nightly  # processes that import torch
 def test_memory_and_time_of_each_competitor() -> None:
-    memory = of(run("memory", ["ours-linear", "sdpa"]), "memory")
+    memory = run("memory", ["ours-linear", "sdpa"])["found"]
     assert list(memory) == ["ours-linear", "sdpa"]
     # Two E of 16 x 64 would be more than one: layerwise has one, the twin has none.
     assert memory["ours-linear"]["weights"] - memory["sdpa"]["weights"] == 16 * 64 * 4
     assert all(event["seconds"] > 0 and event["process"] > 0 for event in memory.values())
-    events = run("time", ["ours-linear", "sdpa"])
-    assert set(of(events, "round")) == {"ours-linear", "sdpa"}  # a floor's rounds are of the one whose it is
-    times = of(events, "time")
-    for event in times.values():
-        assert len(event["seconds"]) == len(event["floor"]) == 2
+    for event in run("time", ["ours-linear", "sdpa"])["found"].values():
+        assert len(event["seconds"]) == 2
         assert event["error"] < 1e-5
-    assert times["ours-linear"]["floor"] != times["sdpa"]["floor"]
-
-
-@pytest.mark.nightly
-def test_one_that_fails_while_it_is_timed_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = worker.make_pass
-    models: list[Any] = []
-
-    def exhausted(hidden: Any) -> None:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
-
-    def first_fails(model: Any, cell: Cell) -> Any:
-        models.append(model)
-        return exhausted if len(models) == 1 else made(model, cell)
-
-    monkeypatch.setattr(worker, "make_pass", first_fails)
-    events = run("time", ["unfused", "ours-mean"])
-    assert of(events, "missing")["unfused"]["reason"] == "out of memory"
-    assert list(of(events, "time")) == ["ours-mean"]
 
 
 @pytest.mark.parametrize("task", ["memory", pytest.param("time", marks=pytest.mark.nightly)])
@@ -75,16 +54,15 @@ def test_one_that_fails_does_not_stop_the_others(task: str, monkeypatch: pytest.
     every["bert-sdpa"] = replace(every["bert-sdpa"], build=wrong)
     monkeypatch.setattr(worker, "all_competitors", lambda: every)
     events = run(task, ["unfused", "bert-sdpa", "ours-mean"])
-    assert {name: event["reason"] for name, event in of(events, "missing").items()} == {
+    assert {name: event["reason"] for name, event in events["missing"].items()} == {
         "unfused": "out of memory",
         "bert-sdpa": "its output is wrong: relative error 1",
     }
-    assert list(of(events, task)) == ["ours-mean"]
+    assert list(events["found"]) == ["ours-mean"]
 
 
 def test_packed_weights_are_counted() -> None:
-    cell = Cell(size="tiny", length=16, batch=1, slots=4, dtype="float32", mode="eager", work="inference", device="cpu",
-                threads=1)  # fmt: skip
+    cell = replace(CELL, work="inference")
     for name in ("ours-window", "sdpa"):
         model = all_competitors()[name].build(cell.shape)
         plain = sum(x.nbytes for x in (*model.parameters(), *model.buffers()))
@@ -93,13 +71,46 @@ def test_packed_weights_are_counted() -> None:
         assert weight_bytes(prepared) == plain
 
 
-def test_compiling_is_part_of_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is checked is compiled apart; the pass that is timed has run once before its turns begin."""
-    passes: list[str] = []
-    monkeypatch.setattr(worker, "_checked_pass", lambda competitor, cell: (lambda: passes.append("pass"), 0.0))
-    monkeypatch.setattr(worker, "alternate", lambda actions, *given, **options: passes.append("turns") or {})
-    monkeypatch.setattr(worker, "_floors", lambda *given: {})
-    for mode, expected in (("compiled", ["pass", "turns"]), ("eager", ["turns"])):
-        passes.clear()
-        worker.measure_time(replace(CELL, mode=mode), {"ours-linear": 2}, [], 60.0, lambda *given, **values: None)
-        assert passes == expected
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", OWN)
+def test_every_competitor_is_right_and_runs(name: str, dtype: str) -> None:
+    cell, competitor = replace(CELL, dtype=dtype, work="inference"), all_competitors()[name]
+    error = check(competitor, cell)
+    assert (error is None) == (competitor.family == "sparse")
+    make_pass(prepare(competitor.build(cell.shape), cell, autocast=competitor.autocast), cell)(random_states(cell))
+
+
+def test_full_attention_is_by_the_table_in_ours_and_by_the_fused_call_in_the_twin() -> None:
+    hidden, taken = torch.randn(1, CELL.length, CELL.shape.size.hidden).bfloat16(), {}
+    for name in ("ours-window", "sdpa"):
+        model = all_competitors()[name].build(CELL.shape).eval().bfloat16()
+        with torch.no_grad(), only(attention="formula"), listening() as heard:
+            model(hidden)
+        taken[name] = [choice.kernel for choice in heard if choice.operation == "attention"]
+    assert taken == {"ours-window": ["formula"] * CELL.shape.size.layers, "sdpa": []}
+
+
+@pytest.mark.parametrize("name", ["ours-linear", "ours-window", "sdpa", "unfused"])
+def test_a_training_step_changes_weights_and_leaves_no_gradient(name: str) -> None:
+    cell = replace(CELL, dtype="bfloat16")
+    prepared = prepare(all_competitors()[name].build(cell.shape).eval(), cell)
+    before = {key: value.clone() for key, value in prepared.state_dict().items()}
+    make_pass(prepared, cell)(random_states(cell))
+    changed = [key for key, value in prepared.state_dict().items() if not torch.equal(value, before[key])]
+    assert len([key for key in changed if "attention" in key]) >= 4 * 2
+    assert all(parameter.grad is None for parameter in prepared.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "message"),
+    [("ours-linear", 1.1, "from float64"), ("sdpa", float("nan"), "finite"), ("longformer", float("nan"), "finite")],
+)
+def test_a_wrong_output_is_noticed(name: str, factor: float, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoilt(model: nn.Module, cell: Cell, **options: Any) -> nn.Module:
+        for norm in [part for part in model.modules() if isinstance(part, nn.LayerNorm)]:
+            norm.weight.data.mul_(factor)
+        return prepare(model, cell, **options)
+
+    monkeypatch.setattr(worker, "prepare", spoilt)
+    with pytest.raises(WrongOutput, match=message):
+        check(all_competitors()[name], replace(CELL, work="inference"))
