@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longform.errors import InputError
-from longform_lab.spectrum.capture import captured_layers
+from longform_lab.spectrum.capture import captured_maps
 from longform_lab.spectrum.singular_values import map_directions
 
 
@@ -32,8 +32,8 @@ def _similarity(model: Any, ids: Tensor) -> Tensor:
     """Cosine of every two heads' maps of one text, long (m,): (H, H), symmetric."""
     seen: list[Tensor] = []  # a layer each, (h, m²)
     rows: list[Tensor] = []  # a layer each, its heads beside those of the layers up to it
-    for layer in captured_layers(model, ids[None].to(model.device)):
-        seen.append(map_directions(layer.probabilities[0]))
+    for maps in captured_maps(model, ids[None].to(model.device)):
+        seen.append(map_directions(maps[0]))
         rows.append(torch.cat([seen[-1] @ before.T for before in seen], dim=1))
     heads = rows[-1].shape[1]
     lower = torch.cat([pad(row, (0, heads - row.shape[1])) for row in rows]).tril()

@@ -16,7 +16,7 @@ from longform.data.batching import Batch, tokenize, tokenized_batches
 from longform.data.progress import hidden
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
-from longform_lab.spectrum.capture import captured_layers
+from longform_lab.spectrum.capture import captured_maps
 from longform_lab.spectrum.running_sums import RunningSums, SumsFile
 from longform_lab.spectrum.settings import OpenedModel, SpectrumSettings
 from longform_lab.spectrum.singular_values import singular_values, valid_part
@@ -136,10 +136,11 @@ def add_batch(model: Any, batch: Batch, sums: RunningSums) -> None:
     """Add the spectra of one batch's texts."""
     device = model.device
     mask = batch.attention_mask.bool()
-    for captured in captured_layers(model, batch.input_ids.to(device), batch.attention_mask.to(device)):
+    every = captured_maps(model, batch.input_ids.to(device), batch.attention_mask.to(device))
+    for layer, maps in enumerate(every):
         for row, valid in enumerate(mask):
-            maps = valid_part(captured.probabilities[row], None if valid.all() else valid.to(device))
-            sums.add(captured.layer, singular_values(maps))
+            part = valid_part(maps[row], None if valid.all() else valid.to(device))
+            sums.add(layer, singular_values(part))
 
 
 def _means(sums: RunningSums, counts: TextCounts) -> Spectrum:

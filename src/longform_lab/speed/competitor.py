@@ -60,7 +60,6 @@ class Competitor:
     packages: tuple[str, ...] = ()  # that it needs beyond the package's own dependencies
     extra: str = "peers"  # which installs them
     autocast: bool = False  # in bfloat16 its weights stay in float32, because it does not run otherwise
-    quadratic: bool = False  # time and memory grow as n²
     longest: int | None = 65_536  # most tokens that it is measured with, or None
     refuses: Callable[[Shape], str] = lambda shape: ""  # why it has no model of a shape; "" where it has one
     details: Callable[[Shape], dict[str, int]] = lambda shape: {}

@@ -49,19 +49,17 @@ def bert(shape: Shape, implementation: str) -> FromEmbeddings:
 
 
 COMPETITORS = (
-    Competitor(name="sdpa", label="full attention, SDPA", family="full", build=twin, quadratic=True),
+    Competitor(name="sdpa", label="full attention, SDPA", family="full", build=twin),
     Competitor(
         name="bert-sdpa",
         label="BERT, SDPA",
         family="full",
         build=partial(bert, implementation="sdpa"),
-        quadratic=True,
     ),
     Competitor(  # the paper's baseline
         name="unfused",
         label="BERT, unfused attention",
         family="full",
         build=partial(bert, implementation="eager"),
-        quadratic=True,
     ),
 )

@@ -134,7 +134,7 @@ COMPETITORS = (
         refuses=_whole_segments,
         autocast=True,
     ),
-    Competitor(name="modernbert", label="ModernBERT", family="sparse", build=modern_bert, quadratic=True),
+    Competitor(name="modernbert", label="ModernBERT", family="sparse", build=modern_bert),
     Competitor(
         name="reformer",
         label="Reformer (LSH)",

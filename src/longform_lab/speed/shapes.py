@@ -19,11 +19,6 @@ class Size:
     intermediate: int
 
     @property
-    def head_dim(self) -> int:
-        """Features of a head."""
-        return self.hidden // self.heads
-
-    @property
     def initial_deviation(self) -> float:
         """Deviation of random weights: so large that attention decides about the output, and a check notices it."""
         return self.hidden**-0.5
