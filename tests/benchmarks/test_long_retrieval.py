@@ -1,10 +1,8 @@
 """The table of long retrieval, and the picture of quality against speed."""
 
-from pathlib import Path
 from typing import Any
 
 from longform_lab.records import Record
-from longform_lab.tables.draw import draw_frontier, points
 from longform_lab.tables.long_retrieval_tables import beside_each_other, passages
 
 
@@ -48,23 +46,3 @@ def test_passages_are_compared_with_the_best_of_chunks_read_alone() -> None:
         ["a", "7", "whole", "53.0", "+1.0 (+1.0 to +1.0)", "55.0"],
         ["a", "7", "whole, title", "58.0", "-2.0 (-2.0 to -2.0)", ""],
     ]
-
-
-def test_a_point_has_the_quality_of_its_model(tmp_path: Path) -> None:
-    def read(reading: str, speed: float | None, threads: int = 1) -> Record:
-        metrics = {"missing": None if speed else "not installed", "documents_per_second": speed}
-        return record("documents", metrics, reading=reading, threads=threads)
-
-    documents = [
-        read("chunks, OpenVINO", 3.0), read("Longform, window 64, float32", 2.0),
-        read("chunks, ONNX Runtime int8", None),
-        read("Longform, pure mean, float32", 9.0), read("chunks, OpenVINO", 5.0, threads=2),
-    ]  # fmt: skip
-    every = [*RETRIEVAL, *documents]
-    chunks = "original, chunks averaged"
-    assert points(every) == {(chunks, "OpenVINO"): (3.0, 50.0), ("window 64", "Longform float32"): (2.0, 51.0)}
-    every.append(retrieval("original aligned on meetings, chunks averaged", [70.0]))
-    assert points(every)["original aligned on meetings, chunks averaged", "OpenVINO"] == (3.0, 70.0)
-    (path,) = draw_frontier(every, tmp_path)
-    assert path.stat().st_size > 1000
-    assert draw_frontier(documents, tmp_path) == []
