@@ -10,6 +10,8 @@ SUMMARY = "train several architectures on one task with one budget"
 ARCHITECTURES = (
     "full",
     "longform",
+    "selection",
+    "weighted",
     "linformer",
     "reformer",
     "longformer",
@@ -31,15 +33,16 @@ def parser() -> Any:
     made = command_parser(
         "compare",
         "Train small models of several architectures from random weights on the same batches, and write one "
-        "table, one plot and a report: full attention, Longform (window), Linformer, Reformer, Longformer, BigBird, "
-        "Nyströmformer, Performer, and TF-IDF + logistic regression. Interrupted, it goes on when it is called again "
-        "with the same folder and options; a finished architecture is kept, others may be added. An "
+        "table, one plot and a report: full attention, Longform (window, selection, weighted means), Linformer, "
+        "Reformer, Longformer, BigBird, Nyströmformer, Performer, and TF-IDF + logistic regression. Interrupted, it "
+        "goes on when it is called again with the same folder and options; a finished architecture is kept, others "
+        "may be added. An "
         f"architecture that fails for lack of memory is shown as not run, with its reason. {TIMES}",
     )
     add_options(
         made,
-        ("task", ("text", "listops", "digits"), "text", "digits: scikit-learn's"),
-        ("data", str | None, None, "text: .parquet, .jsonl or .csv file, or hf:NAME[:CONFIG]:SPLIT"),
+        ("task", ("text", "bytes", "listops", "digits"), "text", "bytes: texts as bytes; digits: scikit-learn's"),
+        ("data", str | None, None, "text, bytes: .parquet, .jsonl or .csv file, or hf:NAME[:CONFIG]:SPLIT"),
         ("text_field", None, "text", "field with the text"),
         ("label_field", None, "label", "field with the label"),
         ("pair_field", str | None, None, "field with the second text of a pair"),

@@ -139,6 +139,18 @@ ARCHITECTURES = {
             _ours(projection="mean", projected_length=_window_slots, attention_window=_window), windowed=True,
         ),
         Architecture(
+            "selection", "Longform (selection)", "ours", "longform", "nothing",
+            _ours(
+                projection="weighted_mean", projected_length=_window_slots, attention_window=_window,
+                selected_slots=8, short_convolution=5,
+            ),
+            windowed=True,
+        ),
+        Architecture(
+            "weighted", "Longform (weighted means)", "ours", "longform", "nothing",
+            _ours(projection="weighted_mean", projected_length=_slots, short_convolution=5),
+        ),
+        Architecture(
             "linformer", "Linformer", "ours", "longform", "nothing",
             _ours(
                 projection="linear", projected_length=_slots, projection_sharing="layerwise",

@@ -11,6 +11,8 @@ from longform_lab.pictures import finish, literal, picture
 COLOURS = {
     "full": "black",
     "longform": "tab:blue",
+    "selection": "tab:pink",
+    "weighted": "tab:brown",
     "linformer": "tab:cyan",
     "reformer": "tab:orange",
     "longformer": "tab:green",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 # Task -> what the baseline reads.
-READS = {"text": "TF-IDF", "listops": "outermost operation", "digits": "pixels"}
+READS = {"text": "TF-IDF", "bytes": "TF-IDF", "listops": "outermost operation", "digits": "pixels"}
 
 
 class LabelledSequences(NamedTuple):

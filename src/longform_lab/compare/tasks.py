@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +14,14 @@ from longform_lab.compare.sequences import READS, LabelledSequences, SequenceTas
 from longform_lab.compare.texts import text_task
 from longform_lab.speed.sizes import Sizes
 
-TASKS = ("text", "listops", "digits")
+TASKS = ("text", "bytes", "listops", "digits")
 
 # Options that not every task has: the tasks that have them, and what is said of the others.
 OPTIONS = {
-    "data": (("text",), 'the task "{task}" makes its own data: leave --data out, or choose --task text'),
-    "text": (("text",), '--vocabulary and the names of fields are for --task text, and this is "{task}"'),
-    "length": (("text", "listops"), '--length is for texts, and this is "{task}"'),
+    "data": (("text", "bytes"), 'the task "{task}" makes its own data: leave --data out, or choose --task text'),
+    "fields": (("text", "bytes"), 'the names of fields are for --task text and bytes, and this is "{task}"'),
+    "vocabulary": (("text",), '--vocabulary is for --task text, and this is "{task}"'),
+    "length": (("text", "bytes", "listops"), '--length is for texts, and this is "{task}"'),
 }
 
 
@@ -49,6 +51,14 @@ SCALES: dict[tuple[str, str], Scale] = {
         LearningSettings(steps=1_000, batch_size=32, learning_rate=1e-3),
         examples=(16_000, 500, 1_000),
         data={"min_length": 100},
+    ),
+    ("bytes", "paper"): Scale(
+        {**_ARENA, "length": 4_096, "projected_length": 256},
+        LearningSettings(steps=5_000, batch_size=32, tokens_per_forward=2**17, warmup=0.05, evaluations=20),
+    ),
+    ("bytes", "small"): Scale(
+        {**_ARENA, "length": 1_024, "projected_length": 128, "window": 32},
+        LearningSettings(steps=500, batch_size=32),
     ),
     ("digits", "small"): Scale(
         {**_ARENA, "length": 64, "projected_length": 16, "window": 8, "block": 4, "landmarks": 16},
@@ -94,7 +104,7 @@ def open_task(
     length: int | None = None, pooling: str | None = None, projection_init: str | None = None,
     seed: int = 0, progress: bool = True, **learning: Any,
 ) -> Opened:  # fmt: skip
-    """Open ``task`` ("text", "listops", "digits") at a scale ("small", "paper").
+    """Open ``task`` ("text", "bytes", "listops", "digits") at a scale ("small", "paper").
 
     ``data``: file of the texts. ``length``: tokens of the longest text. ``vocabulary``: tokens that are learned from
     texts at most. ``pooling``, ``projection_init``: of Sizes. ``learning``: fields of LearningSettings. None: the
@@ -105,15 +115,20 @@ def open_task(
         task,
         data=data is not None,
         length=length is not None,
-        text=(text_field, label_field, pair_field, vocabulary) != ("text", "label", None, None),
+        fields=(text_field, label_field, pair_field) != ("text", "label", None),
+        vocabulary=vocabulary is not None,
     )
     if length is not None and length < 3:
         raise ConfigurationError(f"--length {length}: a text has 3 tokens or more, with those at its ends")
     chosen = SCALES[task, scale_name]
     budget = replace(chosen.learning, seed=seed, **_given(**learning))
     sizes = chosen.sizes | _given(length=length, pooling=pooling, projection_init=projection_init)
-    if task == "text" and data is None:
-        raise ConfigurationError('the task "text" needs data: --data with a file of texts')
+    if task in OPTIONS["data"][0] and data is None:
+        raise ConfigurationError(f'the task "{task}" needs data: --data with a file of texts')
+    texts = partial(
+        text_task, data or "", text_field=text_field, label_field=label_field, pair_field=pair_field, seed=seed,
+        length=sizes["length"],
+    )  # fmt: skip
     openers: dict[str, Callable[[], SequenceTask]] = {
         "listops": lambda: _listops(
             sizes["length"],
@@ -123,15 +138,8 @@ def open_task(
             progress=progress,
         ),
         "digits": lambda: digits_task(seed),
-        "text": lambda: text_task(
-            data or "",
-            text_field=text_field,
-            label_field=label_field,
-            pair_field=pair_field,
-            seed=seed,
-            length=sizes["length"],
-            vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary,
-        ),
+        "text": lambda: texts(vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary),
+        "bytes": lambda: texts(vocabulary=None),
     }
     opened = openers[task]()
     longest = opened.longest if task == "digits" else sizes["length"]

@@ -14,7 +14,7 @@ SIZES = Sizes(
     length=52, vocabulary=16, labels=3, hidden_size=16, intermediate_size=32, projected_length=8, window=4, block=4,
     landmarks=4, random_features=8, dropout=0.0,
 )  # fmt: skip
-OURS = ("full", "longform", "linformer")
+OURS = ("full", "longform", "selection", "weighted", "linformer")
 UNLIKE_ALONE = ("reformer", "performer")  # its hashes follow the padded length; its mask hides values, not keys
 SEES_PADDING = ("performer",)
 BATCHED = {"bigbird": 3e-3, "nystromformer": 3e-3}  # a row alone against the row in a batch: padding, iterated inverse

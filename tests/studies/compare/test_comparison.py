@@ -208,6 +208,14 @@ def test_texts_are_split_by_seed_and_cut(tmp_path):
         text_task(given, length=16, vocabulary=12)
 
 
+def test_texts_as_bytes_are_cut_and_keep_zero_for_padding():
+    given = Examples(["near é far", "long"] * 15, ["x", "y"] * 15)
+    made = text_task(given, length=7, vocabulary=None)
+    found = {bytes((sequence - 1).tolist()) for part in made.parts for sequence in part.sequences}
+    assert found == {"near é".encode(), b"long"}
+    assert made.vocabulary == 257
+
+
 def test_a_vocabulary_is_lowered_to_what_the_training_texts_support():
     given = Examples(["good near far", "bad long short"] * 15, ["x", "y"] * 15)
     made = text_task(given, length=16, vocabulary=4000)
