@@ -183,7 +183,7 @@ def test_an_array_of_texts(tmp_path: Path) -> None:
 def test_parquet_values_that_python_cannot_have_name_their_column(tmp_path: Path, kind: str, values: Any) -> None:
     table = pyarrow.table({"text": ["near", "far"], "odd": values})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r'a\.parquet, rows 0 to 1: the column "odd" holds what cannot be read'):
+    with pytest.raises(DataError, match=r'a\.parquet, row 1: the column "odd" holds what cannot be read'):
         list(read_documents(tmp_path / "a.parquet"))
 
 

@@ -19,7 +19,7 @@ from pyarrow import fs
 
 import longform
 from longform.data.files import ENCODING
-from longform.data.part_plans import plan_file
+from longform.data.parts import parts_of
 from longform.data.places import input_files
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference import prepared
@@ -346,9 +346,8 @@ def test_names_of_files(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         files = input_files([source])
         assert [file.name for file in files] == [head + name for name in found]
-        assert all(file.place == file.name or Path(file.place).is_absolute() for file in files)
-        digests = [plan_file(0, file, 7).digest for file in files]
-        assert "a.jsonl" not in found or digests[0] == file_key(given / "a.jsonl")
+        assert all(Path(file.path).is_absolute() for file in files)
+        assert "a.jsonl" not in found or parts_of(0, files[0], 7)[0].digest == file_key(given / "a.jsonl")
 
 
 def test_other_file_systems_are_read(
@@ -365,12 +364,11 @@ def test_other_file_systems_are_read(
 
 
 def test_a_part_is_bounded_in_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longform.data.part_plans.PART_BYTES", 1000)
+    monkeypatch.setattr("longform.data.parts.PART_BYTES", 1000)
     texts = ["a" * 10] * 3 + ["b" * 5000] + ["c" * 300] * 9
-    lines = write_lines(tmp_path / "a.jsonl", [{"text": text} for text in texts])
+    write_lines(tmp_path / "a.jsonl", [{"text": text} for text in texts])
     pandas.DataFrame({"text": texts}).to_parquet(tmp_path / "b.parquet", compression=None, index=False)
-    plans = [plan_file(0, file, 100) for file in input_files([tmp_path])]
-    assert [(part.first, part.rows) for part in plans[0].parts] == [(0, 4), (4, 4), (8, 4), (12, 1)]
-    assert plans[0].parts[-1].end == lines.stat().st_size
-    assert sum(part.rows for part in plans[1].parts) == 13
-    assert len(plans[1].parts) > 1
+    lines, table = (parts_of(0, file, 100) for file in input_files([tmp_path]))
+    assert [(part.first, part.rows) for part in lines] == [(0, 4), (4, 4), (8, 4), (12, 1)]
+    assert sum(part.rows for part in table) == 13
+    assert len(table) > 1

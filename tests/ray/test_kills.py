@@ -54,7 +54,7 @@ class Job:
         self.start()
 
     def kill_actor(self) -> None:
-        found = [each for each in psutil.process_iter() if _title(each).startswith("ray::PartActor")]
+        found = [each for each in psutil.process_iter() if _title(each).startswith("ray::MapWorker")]
         random.choice(found).kill()
 
     def kill_node(self) -> None:

@@ -1,19 +1,24 @@
 """``--engine ray``: the local engine's output, and what may go wrong on the way."""
 
 import json
-import socket
+import pickle
+import re
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
-from ray_tasks import run, settings_for
+from ray_tasks import prepare, run, settings_for
 
 import longform
 from longform.cli.main import main
+from longform.data.parts import parts_of
+from longform.data.places import input_files
 from longform.errors import ConfigurationError, DataError, InputError, MissingDependencyError
-from longform.inference.parts import ray_engine
-from longform.inference.parts import ray_engine as ray_cluster
+from longform.inference.parts.ray_engine import PartActor
+from longform.inference.parts.worker import PartWorker
 from longform.inference.settings import InferenceSettings
 
 SETTINGS = InferenceSettings(text_field="text", progress=False, part_rows=7)
@@ -29,8 +34,8 @@ def test_a_folder_begun_here_goes_on_in_a_cluster(
 ) -> None:
     longform.embed(longform_folder, texts, tmp_path / "local", SETTINGS)
     good = (texts / "b.jsonl").read_text()
-    (texts / "b.jsonl").write_text(good.replace('"text"', '"other"'))
-    with pytest.raises(DataError, match=r'b\.jsonl:1: no field "text"'):
+    (texts / "b.jsonl").write_text(good.replace('"b 3", "text"', '"b 3", "other"'))
+    with pytest.raises(DataError, match=r'b\.jsonl:4: no field "text"'):
         longform.embed(longform_folder, texts, tmp_path / "both", SETTINGS)
     (texts / "b.jsonl").write_text(good)
     line = ["embed", str(longform_folder), str(texts), "--output", str(tmp_path / "both"), "--part-rows", "7"]
@@ -45,13 +50,13 @@ def test_a_folder_begun_here_goes_on_in_a_cluster(
 @pytest.mark.nightly
 def test_documents_that_kill_an_actor(texts: Path, tmp_path: Path, address: str) -> None:
     rows = [json.loads(line) for line in (texts / "a.jsonl").read_text().splitlines()]
-    rows[9]["text"], rows[12]["text"], rows[25]["text"] = "die", "fail", "fail"
+    rows[9]["text"] = "die"
     (texts / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(
-        InputError, match=r"3 actors ended while they computed rows 7 to 13 of .*a\.jsonl .*take the doc"
+        InputError, match=r"3 actors ended while they computed rows 7 to 13 of .*a\.jsonl: .*take the doc"
     ):
         run(texts / "a.jsonl", tmp_path / "out", settings_for(address))
-    rows[9]["text"] = "near"
+    rows[9]["text"], rows[12]["text"], rows[25]["text"] = "near", "fail", "fail"
     (texts / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     result = run(texts / "b.jsonl", tmp_path / "other", settings_for(address, on_error="skip"))
     assert (result.records, result.failed) == (28, 2)
@@ -63,15 +68,35 @@ def test_documents_that_kill_an_actor(texts: Path, tmp_path: Path, address: str)
     assert [path.name for path in (tmp_path / "other").iterdir() if path.name.startswith(".")] == []
 
 
-@pytest.mark.nightly  # starts a cluster
-def test_a_cluster_with_another_version(
-    texts: Path, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ray_engine, "own_version", lambda: "9.9")
-    with pytest.raises(
-        ConfigurationError, match=rf"longform is {longform.__version__} on a worker \(.*\) and 9\.9 where"
+def test_machines_that_differ_and_a_part_that_ends_its_actors(texts: Path, tmp_path: Path) -> None:
+    make = partial(PartWorker, partial(prepare, settings=settings_for("auto")), "test", tmp_path, skip=False)
+    parts = parts_of(0, input_files([texts / "a.jsonl"])[0], 7)
+    identity = json.loads(json.dumps(make().identity))
+
+    def said(version: str, identity: dict[str, Any]) -> Any:
+        actor = PartActor((make, version), parts, tmp_path, identity)
+        return pickle.loads(actor({"item": 1})["made"])
+
+    here = longform.__version__
+    assert said(here, identity)["part"] == "part-000000-000001"
+    assert list(tmp_path.glob(".*")) == []  # of starts that ended well nothing is left
+    for attempt, message in (
+        (
+            said("9.9", identity),
+            f"longform is {here} on a worker \\(.*\\) and 9.9 where the command runs: install the same",
+        ),
+        (
+            said(here, identity | {"limit": 7}),
+            "machines of the cluster have different models \\(limit: 7 there, 64 now",
+        ),
     ):
-        run(texts, tmp_path / "out", settings_for(address))
+        assert isinstance(attempt, ConfigurationError)
+        assert re.match(message, str(attempt))
+    (tmp_path / ".part-000000-000001.begun").write_bytes(b"...")
+    with pytest.raises(
+        InputError, match=r"3 actors ended while they computed rows 7 to 13 of .*a\.jsonl: give an actor"
+    ):
+        raise said(here, identity)
 
 
 @pytest.mark.nightly
@@ -80,7 +105,7 @@ def test_a_corrupt_file_among_others_and_actors_without_room(texts: Path, tmp_pa
     with pytest.raises(DataError, match=r'c\.parquet" is not readable as parquet'):
         run(texts, tmp_path / "out", settings_for(address))
     result = run(texts, tmp_path / "out", settings_for(address, on_error="skip"))
-    assert (result.resumed, result.records, result.failed) == (60, 60, 1)
+    assert (result.records, result.failed) == (60, 1)
     with pytest.raises(ConfigurationError, match=r"no machine of the cluster has 1 CPUs and 3 GPUs for an actor"):
         run(texts, tmp_path / "other", settings_for(address, actors=None, num_cpus=1, num_gpus=3))
 
@@ -92,19 +117,8 @@ def test_without_ray(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_addresses_that_do_not_answer(texts: Path, tmp_path: Path) -> None:
-    for given, message in (
-        ("somewhere", "it is auto, HOST:PORT, or ray://HOST:PORT"),
-        ("127.0.0.1:1", r'no Ray cluster answers at "127\.0\.0\.1:1" .*: start one with: ray start --head'),
-        ("ray://127.0.0.1:1", "no Ray cluster answers at"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
+    for given in ("somewhere", "127.0.0.1:1", "ray://127.0.0.1:1"):
+        with pytest.raises(
+            ConfigurationError, match=f'no Ray cluster answers at "{given}" .*: it is auto or HOST:PORT .*ray start'
+        ):
             run(texts, tmp_path / "out", settings_for(given))
-
-
-def test_an_address_that_is_something_else(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "ANSWER", 0.2)
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(ConfigurationError, match=r"no Ray cluster answers at .*timed out"),
-    ):
-        run(texts, tmp_path / "out", settings_for(f"127.0.0.1:{silent.getsockname()[1]}"))

@@ -4,8 +4,7 @@ import fnmatch
 import glob
 import io
 import os
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -28,13 +27,14 @@ _CODECS = dict(zip(COMPRESSED, ("gzip", "zstd"), strict=True))
 
 
 class InputFile(NamedTuple):
-    """``name``: as it was given, or found in what was given; ``place``: the same from any folder, or a URI.
+    """``name``: as it was given, or found in what was given; ``path``: its place in ``system``, one of pyarrow's.
 
     ``kind``: JSON_LINES or PARQUET. ``encoding``: of its text, None for UTF-8.
     """
 
     name: str
-    place: str
+    system: Any
+    path: str
     kind: str
     encoding: str | None = None
 
@@ -51,27 +51,43 @@ def input_files(sources: Iterable[str | Path], passed_over: list[str] | None = N
 
 
 def _found(source: str, others: list[str]) -> list[InputFile]:
-    system, path, prefix, query = _located(source if "://" in source else str(Path(source)))
-    above = path[: path.find("*")].rpartition("/")[0] if "*" in path else path
-    listed = _listed(system, path, above, source)
-    kinds = {each: named_kind(Path(each)) for each in listed if _is_meant(each, path, above)}
-    others += (each for each, kind in kinds.items() if kind not in IN_PARTS)
-    wanted = [each for each, kind in kinds.items() if kind in IN_PARTS]
+    local = require("pyarrow.fs", extra="cli").LocalFileSystem
+    system, pattern, name_of = _elsewhere(source) if "://" in source else (local(), str(Path(source)), str)
+    kinds = {path: named_kind(Path(path)) for path in _listed(system, pattern, source) if _is_meant(path, pattern)}
+    others += (path for path, kind in kinds.items() if kind not in IN_PARTS)
+    wanted = once(path for path, kind in kinds.items() if kind in IN_PARTS)
     if not wanted:
         raise DataError(f'"{source}" has no .jsonl (also .gz, .zst) or .parquet files, which are read in parts')
-    names = {each: prefix.named + each[len(prefix.path) :] + query for each in once(wanted)}
-    return [_input_file(name, str(kinds[each])) for each, name in names.items()]
+    places = [os.path.abspath(path) if isinstance(system, local) else path for path in wanted]
+    return [
+        InputFile(name_of(path), system, place, str(kinds[path]), ENCODING.get())
+        for path, place in zip(wanted, places, strict=True)
+    ]
 
 
-def _input_file(name: str, kind: str) -> InputFile:
-    return InputFile(name, name if "://" in name else os.path.abspath(name), kind, ENCODING.get())
+def _elsewhere(uri: str) -> tuple[Any, str, Callable[[str], str]]:
+    """The file system of a URI, the path in it, and the URI of any path in it."""
+    scheme, netloc, path, query, _ = urlsplit(uri)
+    start, end = f"{scheme}://{netloc}", f"?{query}" if query else ""
+    try:
+        system, root = require("pyarrow.fs", extra="cli").FileSystem.from_uri(f"{start}/{end}")
+    except (OSError, ValueError) as error:
+        raise DataError(f'"{start}/{end}" cannot be opened: {error}') from error
+    root = root.rstrip("/")
+    return system, root + path.rstrip("/"), lambda found: start + found.removeprefix(root) + end
 
 
-def _listed(system: Any, path: str, above: str, source: str) -> list[str]:
-    fs, folder = require("pyarrow.fs", extra="cli"), above or "."
+def _above(pattern: str) -> str:
+    """The folder that a glob begins with; another path itself."""
+    return pattern.partition("*")[0].rpartition("/")[0] if "*" in pattern else pattern
+
+
+def _listed(system: Any, pattern: str, source: str) -> list[str]:
+    fs, above = require("pyarrow.fs", extra="cli"), _above(pattern)
+    folder = above or "."
     try:
         if isinstance(system, fs.LocalFileSystem) and os.path.exists(folder):  # pyarrow would follow loops
-            return glob.glob(path) if "**" not in path and path != above else files_below(folder, HIDDEN)
+            return glob.glob(pattern) if "**" not in pattern and pattern != above else files_below(folder, HIDDEN)
         info = system.get_file_info(above)
         every = [info] if info.is_file else []
         if info.type == fs.FileType.Directory:
@@ -83,22 +99,19 @@ def _listed(system: Any, path: str, above: str, source: str) -> list[str]:
     return sorted((each.path for each in every if each.is_file), key=lambda each: PurePosixPath(each).parts)
 
 
-def _matches(path: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(path, pattern) and ("**" in pattern or path.count("/") == pattern.count("/"))
-
-
-def _is_meant(path: str, pattern: str, above: str) -> bool:
-    """Whether ``path``, found in the folder ``above``, is neither hidden there nor against a glob."""
-    hidden = any(part.startswith(HIDDEN) for part in PurePosixPath(path[len(above) :]).parts)
-    return not hidden and ("*" not in pattern or _matches(path, pattern))
+def _is_meant(path: str, pattern: str) -> bool:
+    """Whether ``path``, found in the folder that ``pattern`` begins with, is neither hidden there nor against it."""
+    if any(part.startswith(HIDDEN) for part in PurePosixPath(path[len(_above(pattern)) :]).parts):
+        return False
+    deep = "**" in pattern or path.count("/") == pattern.count("/")
+    return "*" not in pattern or (deep and fnmatch.fnmatchcase(path, pattern))
 
 
 def opened_place(file: InputFile, at: int = 0) -> IO[bytes]:
     """The bytes of a jsonl file from ``at`` on, decompressed and in UTF-8. Raises OSError."""
-    system, path, *_ = _located(file.place)
-    codec = _CODECS.get(Path(path).suffix.lower())
+    codec = _CODECS.get(Path(file.path).suffix.lower())
     if codec or file.encoding:
-        raw = io.BufferedReader(system.open_input_stream(os.fsencode(path), compression=codec))
+        raw = io.BufferedReader(file.system.open_input_stream(os.fsencode(file.path), compression=codec))
         stream = in_utf8(raw, file.encoding)
         while at > 0 and (passed := stream.read(min(at, 2**20))):
             at -= len(passed)
@@ -110,31 +123,4 @@ def opened_place(file: InputFile, at: int = 0) -> IO[bytes]:
 
 def random_access(file: InputFile) -> Any:
     """A file as pyarrow reads it, anywhere in it. Raises OSError."""
-    system, path, *_ = _located(file.place)
-    return system.open_input_file(os.fsencode(path))  # a name need not be UTF-8
-
-
-class _Prefix(NamedTuple):
-    """How all names of a file system begin, as URIs and as paths in it."""
-
-    named: str = ""
-    path: str = ""
-
-
-def _located(place: str) -> tuple[Any, str, _Prefix, str]:
-    """A pyarrow file system, the path in it, and how this is called outside: what comes before it, and after."""
-    if "://" not in place:
-        return require("pyarrow.fs", extra="cli").LocalFileSystem(), place, _Prefix(), ""
-    parts = urlsplit(place)
-    system, root = _system(parts.scheme, parts.netloc, parts.query)
-    prefix = _Prefix(f"{parts.scheme}://{parts.netloc}", root.rstrip("/"))
-    return system, prefix.path + parts.path.rstrip("/"), prefix, f"?{parts.query}" if parts.query else ""
-
-
-@lru_cache(maxsize=64)
-def _system(scheme: str, netloc: str, query: str) -> tuple[Any, str]:
-    uri = f"{scheme}://{netloc}/{f'?{query}' if query else ''}"
-    try:
-        return require("pyarrow.fs", extra="cli").FileSystem.from_uri(uri)
-    except (OSError, ValueError) as error:
-        raise DataError(f'"{uri}" cannot be opened: {error}') from error
+    return file.system.open_input_file(os.fsencode(file.path))  # a name need not be UTF-8

@@ -4,9 +4,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple
@@ -57,16 +57,30 @@ def clean_text(text: str) -> tuple[str, int]:
     return (text.replace("\x00", " "), lone + text.count("\x00")) if "\x00" in text else (text, lone)
 
 
-def jsonl_records(file: IO[bytes], *, name: str) -> Iterator[Record]:
-    """One JSON object a line; blank lines are passed over. Raises DataError with ``name`` and the line number."""
-    for number, line in enumerate(file, start=1):
-        record = jsonl_record(line, name=name, number=number)
-        if record is not None:
-            yield record
+Refuse = Callable[[str, DataError], None]  # takes the place of a row that cannot be read, and why; may raise
 
 
-def jsonl_record(line: bytes, *, name: str, number: int) -> Record | None:
-    """The record of one line; None for a blank one. Raises DataError as ``jsonl_records`` does."""
+def not_read(place: str, error: DataError) -> None:
+    """Raise the error of a row, which ends the reading."""
+    raise error
+
+
+def jsonl_records(lines: Iterable[bytes], *, name: str, first: int = 1, refuse: Refuse = not_read) -> Iterator[Record]:
+    """One JSON object a line; blank lines are passed over. Raises DataError with ``name`` and the line number.
+
+    ``first``: the number of the first line. With ``refuse`` the lines after one that cannot be read are read too.
+    """
+    for number, line in enumerate(lines, start=first):
+        try:
+            record = _jsonl_record(line, name, number)
+        except DataError as error:
+            refuse(f"{name}:{number}", error)
+        else:
+            if record is not None:
+                yield record
+
+
+def _jsonl_record(line: bytes, name: str, number: int) -> Record | None:
     where = f"{name}, line {number}"
     text = "".join(decoded([line], name, number))
     if not text or text.isspace():
@@ -140,25 +154,57 @@ def _csv_lines(text: IO[str], path: Path) -> Iterator[str]:
         yield line if line.isascii() else "".join(decoded([line.encode("utf-8", "surrogateescape")], str(path), number))
 
 
-def parquet_records(path: Path) -> Iterator[Record]:
-    """The rows of a parquet file. Raises DataError when pyarrow cannot read it, or a value of it."""
-    arrow = require("pyarrow", extra="cli")
-    parquet = require("pyarrow.parquet", extra="cli")
+def parquet_records(
+    source: IO[bytes], name: str, first: int = 0, rows: int | None = None, refuse: Refuse = not_read
+) -> Iterator[Record]:
+    """The rows of a parquet file, all or ``rows`` from ``first`` on. Raises DataError when pyarrow cannot read it.
+
+    With ``refuse`` the rows after one of which a value cannot be read are read too.
+    """
+    arrow, parquet = require("pyarrow", extra="cli"), require("pyarrow.parquet", extra="cli")
+    row = first
     try:
-        row = 0
-        with path.open("rb") as source, parquet.ParquetFile(source) as file:  # open: a name need not be UTF-8
-            check_distinct(file.schema_arrow.names, f"{path}, the columns")
+        with parquet.ParquetFile(source) as file:
+            check_distinct(file.schema_arrow.names, f"{name}, the columns")
             classes = schema_classes(file.schema_arrow)
-            for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME):
-                for values in decoded_rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
-                    yield Record(f"{path}:{row}", named_classes(values, classes), classes, str(path))
+            end = file.metadata.num_rows if rows is None else first + rows
+            groups, at = _groups(file.metadata, first, end)
+            for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME, row_groups=groups):
+                wanted = batch.slice(max(0, row - at), max(0, end - max(row, at)))
+                at += len(batch)
+                for values in _values(wanted, name, row, refuse):
+                    if values is not None:
+                        yield Record(f"{name}:{row}", named_classes(values, classes), classes, name)
                     row += 1
     except DataError:
         raise
     except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise DataError(f"{path}: not a readable parquet file ({error})") from error
+        refuse(f"{name}, from row {row}", DataError(f"{name}: not a readable parquet file ({error})"))
+
+
+def _groups(metadata: Any, first: int, end: int) -> tuple[list[int], int]:
+    """The row groups that hold rows ``first`` to ``end``, and the first row of these."""
+    ends = list(accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)))
+    starts = [0, *ends]
+    groups = [group for group, after in enumerate(ends) if after > first and starts[group] < end]
+    return groups, starts[groups[0]] if groups else 0
+
+
+def _values(batch: Any, name: str, row: int, refuse: Refuse) -> Iterator[dict[str, Any] | None]:
+    """Each row, None for one that is refused: together, and one by one where one of them cannot be read."""
+    try:
+        yield from decoded_rows(batch, f"{name}, rows {row:,} to {row + len(batch) - 1:,}")
+        return
+    except DataError:
+        pass
+    for at in range(len(batch)):
+        try:
+            yield decoded_rows(batch.slice(at, 1), f"{name}, row {row + at:,}")[0]
+        except DataError as error:
+            refuse(f"{name}:{row + at}", error)
+            yield None
 
 
 def dataset_records(source: str) -> Iterator[Record]:
@@ -236,7 +282,7 @@ def read_records(source: str | Path | InMemory) -> Iterator[Record]:
         return _jsonl_file(path)
     if kind == JSON:
         return json_records(path)
-    return csv_records(path, kind) if kind in _DIALECTS else parquet_records(path)
+    return csv_records(path, kind) if kind in _DIALECTS else _parquet_file(path)
 
 
 def records_of(given: Any, *fields: str | None) -> Iterator[Record]:
@@ -250,6 +296,11 @@ def records_of(given: Any, *fields: str | None) -> Iterator[Record]:
 def _jsonl_file(path: Path) -> Iterator[Record]:
     with opened(path) as file:
         yield from jsonl_records(file, name=str(path))
+
+
+def _parquet_file(path: Path) -> Iterator[Record]:
+    with path.open("rb") as file:  # pyarrow takes no name that is not UTF-8
+        yield from parquet_records(file, str(path))
 
 
 def field(record: Record, name: str) -> Any:

@@ -57,7 +57,7 @@ class InferenceSettings(Settings):
         engine: ray: the parts of a folder on a Ray cluster.
         on_error: of a folder: stop at a row that fails, or leave it out and list it.
         part_rows: of a folder: rows of a file that make one part, at most.
-        ray_address: auto, HOST:PORT, ray://HOST:PORT; null: a Ray on this machine alone.
+        ray_address: auto, HOST:PORT; null: a Ray on this machine alone.
         actors: copies of the model on Ray, at most; null: all that there is room for.
         num_cpus: CPU cores of an actor.
         num_gpus: GPUs of an actor, 0.5 for two actors on one.
