@@ -22,7 +22,8 @@ from longform.functional.native import library as native_library
 from longform.functional.slots import Memory, join_slots, make_slots, sink_counts
 from longform.functional.window import windowed_attention
 from longform.functional.window.compiled import CompiledDocument
-from longform.functional.window.document import DocumentPart, FarSlots, even_slots, far_logits, far_shares, far_slots
+from longform.functional.window.document import DocumentPart, FarSlots, far_slots
+from longform.functional.window.formula import far_bias, far_parts
 from longform.functional.window.sdpa_inference import SdpaDocument
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds
@@ -166,23 +167,18 @@ def test_window_equals_the_fused_path_in_float64_whole_and_in_parts(sizes, lengt
 
 
 @given(st.integers(1, 90), st.sampled_from([1, 2, 4]), st.integers(0, 3), st.sampled_from([None, 5.0]))
-def test_weights_of_even_slots_are_those_of_their_counts(length, size, sinks, budget):
+def test_logits_of_slots_are_the_formula_s(length, size, sinks, budget):
     options = {"length": length, "device": torch.device("cpu"), "sizes": (size,), "slots": 90}
     slots = make_slots(None, batch=1, sinks=sinks, **options)
     lead = sink_counts(None, batch=1, length=length, sinks=sinks, device=options["device"])
     keys = torch.ones(1, 2, 90 + sinks, 32, dtype=HALF)
     memory = Memory(keys, keys, None, join_slots(lead, slots))
-    far = far_slots(memory, 0, length, sinks=lead.shape[1], bias=None, budget=budget)
+    sizes = {"sinks": lead.shape[1], "budget": budget}
     part = DocumentPart(*(torch.ones(2, length, 32, dtype=HALF) for _ in range(3)), length, 8)
-    blocks = part.blocks()
-    expected = far_logits(far, far_shares(far, len(blocks), 8), blocks.start, blocks.stop, 8)
-    even = even_slots(length, 8, size, lead.shape[1], budget, len(far.count))
-    assert torch.equal(even.count, far.count)
-    assert torch.equal(even.logits, expected)
-    assert CompiledDocument(far).logits(part, 0, len(blocks)).data_ptr() == even.logits.data_ptr()
-    odd = far._replace(count=far.count.clone().index_fill_(0, torch.tensor([0]), 0.0))
-    expected = far_logits(odd, far_shares(odd, len(blocks), 8), 0, len(blocks), 8)
-    assert torch.equal(CompiledDocument(odd).logits(part, 0, len(blocks)), expected)
+    found = CompiledDocument(far_slots(memory, 0, length, bias=None, **sizes)).logits(part, 0, part.all_blocks())
+    expected = far_bias(far_parts(memory.slots, length=length, window=8, dtype=torch.float32, **sizes))[0]
+    assert_close(found, expected[:, : found.shape[1]])
+    assert (expected[:, found.shape[1] :] == -torch.inf).all()
 
 
 @pytest.mark.parametrize("budget", [None, 3.0])

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longform.functional.execution import has_values
-from longform.functional.one_pass import kept
 from longform.functional.slots import Memory, Slots
 from longform.functional.window.selection import Selected, block_sums, select
 
@@ -86,14 +85,10 @@ class DocumentAttention(ABC):
         """``far_logits`` of blocks ``first`` to ``end`` of the document of which this is a part: (c, S)."""
         if self._logits is None:
             far, blocks = self.far, part.all_blocks()
+            self._shares = self._shares or far_shares(far, blocks, part.window)
             if blocks * far.count.shape[0] > LARGEST_KEPT:
-                self._shares = self._shares or far_shares(far, blocks, part.window)
                 return far_logits(far, self._shares, first, end, part.window)
-            even = even_slots(part.length, part.window, far.size, far.sinks, far.budget, far.count.shape[0])
-            if far.count.dtype == torch.float32 and torch.equal(even.count, far.count):
-                self._logits = even.logits
-            else:
-                self._logits = far_logits(far, far_shares(far, blocks, part.window), 0, blocks, part.window)
+            self._logits = far_logits(far, self._shares, 0, blocks, part.window)
         return self._logits[first:end]
 
     def select(self, part: DocumentPart) -> Selected:
@@ -109,25 +104,6 @@ class DocumentAttention(ABC):
     @abstractmethod
     def __call__(self, part: DocumentPart, out: Tensor) -> None:
         """Write the context of the part's queries into ``out`` (c, h, d)."""
-
-
-class EvenSlots(NamedTuple):
-    """Slots of a document without gaps: tokens in each, ``count`` (S), and ``far_logits`` of all blocks, (b, S)."""
-
-    count: Tensor
-    logits: Tensor
-
-
-@kept
-def even_slots(length: int, window: int, size: int, sinks: int, budget: float | None, slots: int) -> EvenSlots:
-    """Slots of a document of ``length`` tokens, which all layers share, in float32; see FarSlots."""
-    starts = torch.arange(slots - sinks) * size
-    tokens = (starts + size).clamp(max=length) - starts.clamp(min=sinks)
-    count = torch.cat([torch.arange(sinks) < length, tokens.clamp(min=0)]).to(torch.float32)
-    nothing = count.new_empty(0)
-    far = FarSlots(nothing, nothing, count, size, sinks, None, budget)
-    blocks = -(-length // window)
-    return EvenSlots(count, far_logits(far, far_shares(far, blocks, window), 0, blocks, window))
 
 
 def far_slots(
