@@ -22,7 +22,6 @@ from longform.layers.geometry import (
     Lengths,
     Projection,
     check_attention,
-    check_causal,
     check_reach,
     short_convolution_taps,
 )
@@ -162,7 +161,6 @@ class LinformerAttention(SelfAttention):
             causal=causal,
             tile=tile,
         )
-        check_causal(options.kind, window, sizes, causal=causal)
         super().__init__(
             hidden_size,
             num_heads,

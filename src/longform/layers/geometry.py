@@ -29,6 +29,8 @@ class Projection:
 
     Two names stand for a kind with options: "by_place", ``Projection("linear", init="normal")``, and
     "content_and_place", ``Projection("weighted_mean", places=True)``.
+
+    Raises ConfigurationError for names that there are not.
     """
 
     kind: str = "linear"
@@ -40,6 +42,11 @@ class Projection:
     rescale: bool = True
     bias: bool = False
     places: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("projection", self.kind, PROJECTIONS)
+        check_choice("sharing", self.sharing, SHARINGS)
+        check_choice("init", self.init, PROJECTION_INITS)
 
     @classmethod
     def of(cls, given: "str | Projection", *, sinks: int = 0) -> "Projection":
@@ -64,9 +71,8 @@ TAPS = 5  # of the short convolution where nothing is said
 
 def short_convolution_taps(kind: str, given: int | None) -> int:
     """Taps of the short convolution in front of a projection of ``kind``: those ``given``; else none before E and F of
-    a whole text, as the paper has it, and 5 before runs. Raises ConfigurationError for another kind.
+    a whole text, as the paper has it, and 5 before runs.
     """
-    check_choice("projection", kind, PROJECTIONS)
     if given is not None:
         return given
     return TAPS if PROJECTION_KINDS[kind].covers_runs else 0
@@ -92,9 +98,8 @@ class Lengths:
         """Lengths of a layer's options: k, a list of them, "auto" (see LinformerAttention), or the tokens of a slot, of
         which there are 4 where neither is said.
 
-        k is at most N. Raises ConfigurationError where a length is missing or senseless, or ``kind`` no projection's.
+        k is at most N. Raises ConfigurationError where a length is missing or senseless.
         """
-        check_choice("projection", kind, PROJECTIONS)
         if projected_length is None and tokens_per_slot is None:
             tokens_per_slot = RUN
         _check_longest(max_length, tokens_per_slot, kind)
@@ -117,18 +122,15 @@ def _check_longest(max_length: int | None, tokens_per_slot: int | None, kind: st
         raise ConfigurationError(f"max_length={max_length} must be at least 1")
 
 
-def check_causal(kind: str, window: int | None, lengths: Lengths, *, causal: bool) -> None:
-    """Raise ConfigurationError where attention is to be ``causal`` and cannot."""
-    if not causal:
-        return
+def _check_causal(kind: str, window: int | None, head_slots: tuple[int, ...], max_length: int) -> None:
     if kind not in POOLED:
         raise ConfigurationError(
             f"causal=True needs slots that are complete before a query, and each slot of projection={kind!r} is made "
             f"of the whole text, the tokens after the query too; use projection in {POOLED}"
         )
-    if len(set(lengths.slots)) > 1:
-        raise ConfigurationError(f"causal=True needs one k for all heads, not projected_length={lengths.slots}")
-    run = base_slot_size(max_length=lengths.tokens, slots=lengths.slots[0])
+    if len(set(head_slots)) > 1:
+        raise ConfigurationError(f"causal=True needs one k for all heads, not projected_length={head_slots}")
+    run = base_slot_size(max_length=max_length, slots=head_slots[0])
     if window is None or window % run:
         raise ConfigurationError(
             f"causal=True needs attention_window, a multiple of the {run} tokens of a slot, not {window}: the tokens "
@@ -164,9 +166,6 @@ def check_attention(
     ``in_model_words`` a configuration's.
     """
     projection, sharing, sink_tokens = options.kind, options.sharing, options.sink_tokens
-    check_choice("projection", projection, PROJECTIONS)
-    check_choice("sharing", sharing, SHARINGS)
-    check_choice("init", options.init, PROJECTION_INITS)
     head_size(hidden_size, num_heads, head_dim)
     _check_slots(head_slots, num_heads, max_length, sharing)
     if not PROJECTION_KINDS[projection].has_matrices and sharing in ("key_value", "layerwise"):
@@ -189,6 +188,8 @@ def check_attention(
         _check_places(options, max_length, attention_window, tile, causal=causal)
     _check_window(attention_window, options.memory_budget, projection, model_slots or head_slots, max_length)
     _check_selection(selected_slots, attention_window, projection, causal=causal)
+    if causal:
+        _check_causal(projection, attention_window, head_slots, max_length)
 
 
 def _check_places(options: Projection, max_length: int, window: Any, tile: Any, *, causal: bool) -> None:

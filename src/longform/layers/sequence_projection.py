@@ -36,7 +36,7 @@ from longform.functional.slots import (
     with_sink_slots,
 )
 from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
-from longform.layers.geometry import Projection, check_choice
+from longform.layers.geometry import Projection
 
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
 
@@ -527,6 +527,5 @@ CLASSES = (DenseProjection, WeightedMeanProjection, MeanProjection, MaxProjectio
 def make_projection(options: Projection | str, **shape: Any) -> SequenceProjection:
     """The module for ``options``, or for a kind of Projection, and sizes as in ProjectionShape."""
     chosen = Projection.of(options)
-    check_choice("projection", chosen.kind, tuple(kind for each in CLASSES for kind in each.kinds))
     made = PlacedMeanProjection if chosen.places else next(each for each in CLASSES if chosen.kind in each.kinds)
     return made(chosen, ProjectionShape(**shape))

@@ -12,10 +12,8 @@ from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError
 from longform.functional.positions.tables import INITIALISATIONS
 from longform.layers.geometry import (
-    Lengths,
     Projection,
     check_attention,
-    check_causal,
     check_choice,
     check_key_value_heads,
     check_reach_of_local,
@@ -213,8 +211,6 @@ class LinformerConfig(PreTrainedConfig):
                 causal=self.causal,
                 model_slots=tuple(slots for layer in every for slots in layer),
             )
-            lengths = Lengths(self.max_position_embeddings, head_slots, True)
-            check_causal(self.projection, self.attention_window, lengths, causal=self.causal)
         if self.causal and (self.relative_attention_num_buckets or "sliding_attention" in self.kinds_of_layers()):
             raise ConfigurationError(
                 "causal=True goes neither with relative_attention_num_buckets nor with 'sliding_attention' in "
