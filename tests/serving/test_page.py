@@ -265,6 +265,10 @@ def test_the_documents_of_the_server(browser: Any, serve_at: Any, engine: Engine
     cards = {card.text.split(",")[0]: card for card in browser.find_elements("css selector", "#found article")}
     assert sorted(cards) == ["far.html", "near.txt"]
     assert [mark.text for mark in cards["near.txt"].find_elements("css selector", "mark")] == ["good"]
+    cards["far.html"].find_element("css selector", "a").click()
+    said(browser, "far.html is shown at characters 0-20")
+    assert find(browser, "text").text == "The far text is bad."
+    shot(browser, "document")
     assert asked(browser, "onerror", "passages in")
     assert any("<img src=x" in card.text for card in browser.find_elements("css selector", "#found article"))
     assert browser.title == "Longform"

@@ -50,6 +50,28 @@ def test_the_answer_is_that_of_the_index(
     assert client.get("/info").json()["documents"] == folder.name
 
 
+def test_a_document_is_shown_whole(serve: Callable[..., TestClient], engine: Engine, folder: Path) -> None:
+    text = "The near text is good, it is a long one. " * 60
+    (folder / "near.txt").write_text(text)
+    (folder / "rows.jsonl").write_text('{"body": "The far text is bad.", "id": "f", "title": "Far"}\n')
+    client = serve(engine, documents=str(folder), text_field="body")
+    for _ in range(600):
+        answer = client.post("/v1/search", json={"query": "near", "k": 5}).json()
+        if answer.get("data") and answer["seconds_left"] is None and len(answer["data"]) == 3:
+            break
+        time.sleep(0.05)
+    names = {Path(hit["document"]).name: hit["document"] for hit in answer["data"]}
+    shown = client.post("/v1/search/document", json={"document": names["near.txt"]}).json()
+    assert (shown["object"], shown["title"], shown["data"][0]["place"]) == ("document", "near", "line 1")
+    assert len(shown["data"]) > 1
+    assert "".join(each["passage"] for each in shown["data"]).replace(" ", "") == text.replace(" ", "")
+    records = client.post("/v1/search/document", json={"document": names["rows.jsonl:f"]}).json()
+    assert (records["title"], [each["passage"] for each in records["data"]]) == ("Far", ["The far text is bad."])
+    refused = client.post("/v1/search/document", json={"document": "../near.txt"})
+    assert refused.status_code == 404
+    assert 'no document "../near.txt"' in refused.json()["error"]["message"]
+
+
 def test_what_cannot_be_answered(
     serve: Callable[..., TestClient], client: TestClient, engine: Engine, folder: Path
 ) -> None:

@@ -83,6 +83,17 @@ class Searched(NamedTuple):
                 hits.append(Hit(row.document, row.title, row.place, row.text, marks, float(fused[document])))
         return hits
 
+    def document(self, name: str) -> list[Row]:
+        """The passages of a document in order; none where there is no document of that name."""
+        rows = [
+            part.row(int(at))
+            for part, first in zip(self.parts, self.firsts, strict=True)
+            if name in part.documents
+            for at in np.flatnonzero(part.document_of == part.documents.index(name))
+            if self.groups[first + at] >= 0
+        ]
+        return sorted(rows, key=lambda row: row.start)
+
     def by_words(self, question: str, groups: np.ndarray) -> np.ndarray:
         """BM25 of ``groups``, which are ``own`` for passages or ``groups`` for documents."""
         postings = [(part.postings, first) for part, first in zip(self.parts, self.firsts, strict=True)]

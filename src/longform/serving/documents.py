@@ -14,10 +14,10 @@ log = logging.getLogger("longform.serving")
 
 
 class Documents:
-    """Documents of ``folder``, whose index is in it."""
+    """Documents of ``folder``, whose index is in it. ``text_field``: of records."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, text_field: str = "text") -> None:
+        self.folder, self.text_field = folder, text_field
         self.failure = ""  # why no more is read
         self._index: Index | None = None
 
@@ -28,7 +28,7 @@ class Documents:
     def _read(self, engine: Engine) -> None:
         try:
             self._index = Index(self.folder / INDEX_FOLDER, engine.encoder())
-            self._index.add(self.folder)
+            self._index.add(self.folder, text_field=self.text_field)
             log.info("%d passages are searched", len(self._index))
         except (LongformError, Refusal, OSError) as error:
             self.failure = getattr(error, "message", str(error))

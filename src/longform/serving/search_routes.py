@@ -1,4 +1,4 @@
-"""Search of the folder that the server was given: /v1/search."""
+"""Search of the folder that the server was given: /v1/search, and a document of it: /v1/search/document."""
 
 from typing import Annotated
 
@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from longform.search.index import Index
 from longform.serving.errors import Body, NonEmpty, Refusal, StrictRoute, Whole, answer, refusals
 from longform.serving.service import Service
 
@@ -43,6 +44,28 @@ class SearchAnswer(BaseModel):
     failure: str = Field(description="why the folder is not read on; empty where it is")
 
 
+class DocumentBody(Body):
+    """Body of ``/v1/search/document``."""
+
+    document: NonEmpty
+
+
+class Passage(BaseModel):
+    """A passage of a document: its page, line or characters, and its text."""
+
+    place: str
+    passage: str
+
+
+class DocumentAnswer(BaseModel):
+    """All passages of a document, in order."""
+
+    object: str
+    document: str
+    title: str
+    data: list[Passage]
+
+
 def search_routes(service: Service) -> APIRouter:
     """The routes over a service."""
     router = APIRouter(route_class=StrictRoute, tags=["search"])
@@ -50,9 +73,7 @@ def search_routes(service: Service) -> APIRouter:
     @router.post("/v1/search", responses={200: {"model": SearchAnswer}, **refusals("openai", 400, 404, 413, 415, 503)})
     async def search(body: SearchBody) -> Response:
         """Passages of the server's documents that answer a question; while they are being read, of those that are."""
-        if service.documents is None:
-            raise Refusal("not_found", "this server has no documents: start it with --documents FOLDER")
-        index = service.documents.index
+        index = _index(service)
         hits = await run_in_threadpool(index.search, body.query, body.k, passages=body.passages)
         return answer(
             {
@@ -61,8 +82,26 @@ def search_routes(service: Service) -> APIRouter:
                 "data": [hit._asdict() for hit in hits],
                 "passages": len(index),
                 "seconds_left": index.seconds_left,
-                "failure": service.documents.failure,
+                "failure": service.documents.failure if service.documents else "",
             }
         )
 
+    @router.post(
+        "/v1/search/document",
+        responses={200: {"model": DocumentAnswer}, **refusals("openai", 400, 404, 413, 415, 503)},
+    )
+    async def document(body: DocumentBody) -> Response:
+        """The whole of a document that an answer names, passage by passage."""
+        rows = await run_in_threadpool(_index(service).searched.document, body.document)
+        if not rows:
+            raise Refusal("not_found", f'there is no document "{body.document}"')
+        data = [{"place": row.place, "passage": row.text} for row in rows]
+        return answer({"object": "document", "document": body.document, "title": rows[0].title, "data": data})
+
     return router
+
+
+def _index(service: Service) -> Index:
+    if service.documents is None:
+        raise Refusal("not_found", "this server has no documents: start it with --documents FOLDER")
+    return service.documents.index

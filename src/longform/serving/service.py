@@ -58,7 +58,9 @@ class Service:
         self.stopping = False
         self.failure: BaseException | None = None
         self.on_loaded: Callable[[], None] = lambda: None  # also called where that failed
-        self.documents = Documents(Path(settings.documents).expanduser()) if settings.documents else None
+        self.documents = (
+            Documents(Path(settings.documents).expanduser(), settings.text_field) if settings.documents else None
+        )
         self._engine: Engine | None = None
         self._texts = ThreadPoolExecutor(1, thread_name_prefix="longform-text")
         self._unfinished: set[Work] = set()

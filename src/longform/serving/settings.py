@@ -19,6 +19,7 @@ class ServingSettings:
         port: to listen on; 0 is any that is free.
         name: of the model, in answers; null: the folder's name.
         documents: folder that /v1/search and the page search; null: none.
+        text_field: of the documents that are records, which holds their text.
         max_length: tokens taken of a text; null: all that fit.
         on_long: a text over that, where a request does not say: cut it (and say so in a header), or refuse it.
         dtype: auto is bfloat16 where it is fast.
@@ -41,6 +42,7 @@ class ServingSettings:
     port: int = 8080
     name: str | None = None
     documents: str | None = None
+    text_field: str = "text"
     max_length: int | None = None
     on_long: str = one_of(ON_LONG, "truncate")
     dtype: str = one_of(DTYPES, "float32")
