@@ -1,13 +1,16 @@
-"""Search of a folder of mixed files, 40 questions whose file is known, beside BM25 and passages read alone.
+"""Search of a folder of mixed files, 40 questions whose file is known, beside what else people would take.
 
     python -m longform_lab.experiments.folder_search runs/folder-search
 
 The folder is made of what is installed: pages of Python's modules (html, by pydoc), licences (txt), pages of packages
-(md) and presidents' speeches (pdf). A question is answered where its file is among the first three documents.
+(md) and presidents' speeches (pdf). ``longform search`` makes its index; others are given the passages of that, a title
+in front of each. What reading costs is measured over a sixteenth in processes by themselves, in CPU seconds, with the
+model loaded. Called again, the command reads what is not read yet.
 """
 
 import argparse
 import importlib
+import json
 import pydoc
 import re
 import textwrap
@@ -15,6 +18,8 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +27,13 @@ from longform.conversion.shipped import BUNDLED
 from longform.data.bundled import package_folder
 from longform.inference.encoders import Encoder
 from longform.search.index import Index
-from longform.search.ranking import best_first, reciprocal_ranks
+from longform.search.ranking import Searched, best_first, reciprocal_ranks
+from longform.search.reading import Source, read_file
+from longform.search.store import Store
+from longform_lab.evaluation.retrieval_comparison import bm25_ranker
 from longform_lab.records import RECORDS, Record, append_records
+from longform_lab.speed.children import said_apart
+from longform_lab.speed.memory import process_peak
 
 QUESTIONS = {
     "How do I keep a list sorted while I insert into it?": "bisect.html",
@@ -81,7 +91,11 @@ xmlrpc.client zipapp zipfile zipimport zlib zoneinfo
 """
 LONGEST = 22_000  # characters of a page or speech
 LICENCES, PACKAGES, SPEECHES = 110, 40, 24
-FIRST = 3
+DEPTH = 10
+TITLE_WEIGHTS = (0.0, 0.25, 0.5, 1.0)
+INDEX, WHOLE, BM25 = "index", "minilm-16k, passages of the whole", "BM25 (bm25s)"
+ORIGINAL, STATIC = "all-MiniLM-L6-v2, passages read alone", "WordLlama (static vectors of words), passages"
+SAMPLED = 16  # of so many files or passages one is read where cost is measured
 
 
 def write_pdf(path: Path, text: str, *, title: str, lines: int = 50) -> None:
@@ -178,94 +192,168 @@ def make_folder(folder: Path) -> int:
     return sum(path.is_file() for path in folder.iterdir())
 
 
-def nearest_documents(index: Index, vectors: np.ndarray, encoder: Encoder) -> dict[str, np.ndarray]:
-    """Scores (G,) of the documents for each question, by ``vectors`` (N, D) of the index's passages."""
-    groups = index.searched.groups[index.searched.rows]
-    found = {}
-    for question, vector in zip(QUESTIONS, encoder.encode_query(list(QUESTIONS)), strict=True):
-        scores = np.full(groups.max() + 1, -np.inf)
-        np.maximum.at(scores, groups, vectors @ vector)
-        found[question] = scores
-    return found
+class StaticVectors:
+    """Means of vectors of word pieces, from the table that comes with the package ``wordllama``."""
+
+    def __init__(self) -> None:
+        package: Any = importlib.import_module("wordllama")
+        folder = Path(package.__file__).parent
+        self._model = package.WordLlama.load(cache_dir=folder, disable_download=True)
+
+    def encode_document(self, texts: list[str]) -> np.ndarray:
+        """Vectors (N, D) of length 1."""
+        return self._model.embed(texts, norm=True)
+
+    encode_query = encode_document
 
 
-def hits(index: Index, ranks: dict[str, np.ndarray]) -> list[int]:
-    """For each question whether its file is among the first documents by its scores."""
-    names = document_names(index)
-    return [
-        int(file in [names[at] for at in best_first(ranks[question])[:FIRST]]) for question, file in QUESTIONS.items()
-    ]
+def encoder_of(name: str) -> Any:
+    """The encoder of a contender that is given passages."""
+    if name == STATIC:
+        return StaticVectors()
+    return Encoder.from_pretrained(BUNDLED)
 
 
-def document_names(index: Index) -> list[str]:
-    """Names of the documents in the order of their groups."""
-    found = {}
-    for part, first in zip(index.searched.parts, index.searched.firsts, strict=True):
-        for at, number in enumerate(part.document_of):
-            found[int(index.searched.groups[first + at])] = Path(part.documents[number]).name
-    return [found[group] for group in sorted(found) if group >= 0]
+def sources(output: Path) -> list[Source]:
+    """The documents of the files, by name."""
+    return [source for path in sorted((output / "files").iterdir()) for source in read_file(path, path.name, "text")]
 
 
-def vectors_read_alone(encoder: Encoder, index: Index, kept: Path) -> np.ndarray:
-    """Vectors (N, D) of the index's passages, each read by itself; kept in a file for the next start."""
-    if not kept.exists():
-        texts = [f"{row.title}. {row.text}" for part in index.searched.parts for row in part.rows()]
-        np.save(kept, encoder.encode_document(texts), allow_pickle=False)
-    return np.load(kept)
+class Passages:
+    """The passages of the index: ``texts`` and ``titles`` (N), ``groups`` (N,), the documents that they are of, and
+    ``names`` (G) of these.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.searched = Searched.of(Store.read(output / INDEX))
+        rows = [row for part in self.searched.parts for row in part.rows()]
+        self.texts, self.titles = [row.text for row in rows], [row.title for row in rows]
+        self.groups = self.searched.groups
+        named = {int(group): Path(row.document).name for group, row in zip(self.groups, rows, strict=True)}
+        self.names = [named[group] for group in range(len(named))]
+
+    def with_titles(self) -> list[str]:
+        """Passages with their title in front."""
+        return [f"{title}. {text}" for title, text in zip(self.titles, self.texts, strict=True)]
+
+    def nearest(self, kept: Any, title_weight: float) -> np.ndarray:
+        """Scores (Q, G) of the documents by their nearest passage; ``kept``: what ``keep_vectors`` wrote."""
+        vectors = kept["vectors"] + title_weight * kept["titles"]
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        scores = np.full((len(self.names), len(QUESTIONS)), -np.inf)
+        np.maximum.at(scores, self.groups, vectors @ kept["questions"].T)
+        return scores.T
+
+    def by_words(self) -> np.ndarray:
+        """Scores (Q, G) of the documents by the index's words."""
+        return np.stack([self.searched.by_words(question, self.groups) for question in QUESTIONS])
+
+
+def keep_vectors(output: Path, name: str, encoder: Any, vectors: np.ndarray, titles: list[str]) -> None:
+    """Keep the ``vectors`` (N, D) of the passages with those of their titles and of the questions."""
+    every = sorted(set(titles))
+    found = dict(zip(every, encoder.encode_document(every), strict=True))
+    questions = encoder.encode_query(list(QUESTIONS))
+    np.savez(output / f"{name}.npz", vectors=vectors, titles=[found[title] for title in titles], questions=questions)
+
+
+def read(output: Path, name: str) -> None:
+    """Read the folder as a contender does, and keep what its answers need."""
+    if name == BM25:
+        ranker = bm25_ranker(list(QUESTIONS), [f"{source.title}\n{source.text}" for source in sources(output)])
+        np.save(output / f"{name}.npy", ranker(slice(None)), allow_pickle=False)
+    elif name == WHOLE:
+        index = Index(output / INDEX, "minilm-16k").add(output / "files", progress=True)
+        vectors = np.concatenate([part.vectors for part in index.searched.parts])
+        keep_vectors(output, name, index.encoder, vectors, Passages(output).titles)
+    else:
+        given, encoder = Passages(output), encoder_of(name)
+        keep_vectors(output, name, encoder, encoder.encode_document(given.with_titles()), given.titles)
+
+
+def cost(output: Path, name: str) -> dict[str, float]:
+    """Documents a CPU second and peak memory of a contender, over every sixteenth file or passage, BM25 over all."""
+    files = sorted((output / "files").iterdir())
+    if name == BM25:
+        began = time.process_time()
+        bm25_ranker(list(QUESTIONS), [f"{source.title}\n{source.text}" for source in sources(output)])
+        documents = len(files)
+    elif name == WHOLE:
+        with TemporaryDirectory() as folder:
+            index = Index(Path(folder, INDEX), "minilm-16k")
+            index.encoder.encode_document(["loaded"])
+            began = time.process_time()
+            index.add(*files[::SAMPLED])
+        documents = len(files[::SAMPLED])
+    else:
+        texts, encoder = Passages(output).with_titles(), encoder_of(name)
+        encoder.encode_document(["loaded"])
+        began = time.process_time()
+        for path in files[::SAMPLED]:
+            list(read_file(path, path.name, "text"))
+        encoder.encode_document(texts[::SAMPLED])
+        documents = len(files) / SAMPLED
+    seconds = time.process_time() - began
+    return {"documents_per_cpu_second": documents / seconds, "peak_mib": process_peak() / 2**20}
+
+
+def answers(output: Path, there: list[str]) -> Iterator[tuple[str, float, bool, np.ndarray]]:
+    """Name, weight of titles, whether BM25 is fused with it, and scores (Q, G) of each contender."""
+    given = Passages(output)
+    by_name = np.argsort(np.argsort(given.names))
+    yield BM25, 0.0, False, np.load(output / f"{BM25}.npy")[:, by_name]
+    words = given.by_words()
+    for name in there:
+        kept = np.load(output / f"{name}.npz")
+        for weight in TITLE_WEIGHTS[: 1 if name == STATIC else None]:
+            near = given.nearest(kept, weight)
+            yield name, weight, False, near
+            both = [reciprocal_ranks(a) + reciprocal_ranks(b, above=0) for a, b in zip(near, words, strict=True)]
+            yield name, weight, True, np.stack(both)
+
+
+def metrics(scores: np.ndarray, names: list[str]) -> dict[str, Any]:
+    """Shares of questions whose file is first and among the first three, and the mean reciprocal rank to 10."""
+    right = np.array([names.index(file) for file in QUESTIONS.values()])
+    places = np.array([list(best_first(own)).index(at) + 1 for own, at in zip(scores, right, strict=True)])
+    found = np.isfinite(scores[np.arange(len(right)), right]) & (places <= DEPTH)
+    reciprocal = np.where(found, 1 / places, 0)
+    return {
+        "hit_at_1": float(np.mean(reciprocal >= 1)),
+        "hit_at_3": float(np.mean(reciprocal >= 1 / 3)),
+        "mrr_at_10": float(reciprocal.mean()),
+        "per_question": [reciprocal.tolist()],
+    }
 
 
 def main() -> None:
-    """Make the folder, index it, ask, print the scores, and append records."""
+    """Make the folder, let each contender read it, print the scores, and append records."""
     parser = argparse.ArgumentParser(description="Search of a folder of mixed files.")
-    parser.add_argument("output", type=Path, help="folder for the files and the index")
+    parser.add_argument("output", type=Path, help="folder for the files and what the contenders make of them")
+    parser.add_argument("--cost", help="be the process that measures this contender's cost")
     asked = parser.parse_args()
-    files, began = make_folder(asked.output / "files"), time.perf_counter()
-    encoder, original = Encoder.from_pretrained("minilm-16k"), Encoder.from_pretrained(BUNDLED)
-    index = Index(asked.output / "index", encoder).add(asked.output / "files", progress=True)
-    seconds = time.perf_counter() - began
-    print(f"{files} files, {len(index):,} passages, {index.report.tokens:,} tokens read in {seconds:.0f} s")
-    for name, reason in index.report.passed_over.items():
-        print(f"passed over: {name}: {reason}")
-    answered = [index.search(question, FIRST) for question in QUESTIONS]
-    whole = np.concatenate([part.vectors for part in index.searched.parts])
-    alone = {
-        "minilm-16k, passages read alone": (encoder, vectors_read_alone(encoder, index, asked.output / "alone.npy")),
-        "original, passages read alone": (original, vectors_read_alone(original, index, asked.output / "original.npy")),
-    }
-    words = {question: index.searched.by_words(question, index.searched.groups) for question in QUESTIONS}
-    found = {
-        "longform search": [
-            int(file in {Path(hit.document).name for hit in first})
-            for file, first in zip(QUESTIONS.values(), answered, strict=True)
-        ],
-        "BM25": hits(index, words),
-    }
-    for name, (reader, vectors) in {"minilm-16k, passages of the whole": (encoder, whole), **alone}.items():
-        near = nearest_documents(index, vectors, reader)
-        found[name] = hits(index, near)
-        both = {each: reciprocal_ranks(near[each]) + reciprocal_ranks(words[each], above=0) for each in QUESTIONS}
-        found[f"{name}, and BM25"] = hits(index, both)
-    report(found, files, len(index))
-
-
-def report(found: dict[str, list[int]], files: int, passages: int) -> None:
-    """Print how many questions each contender answers and which it misses, and append a record of each."""
-    for name, each in found.items():
-        print(f"{sum(each):3} of {len(each)}  {name}")
-        print(
-            " " * 11, "missed:", ", ".join(file for file, hit in zip(QUESTIONS.values(), each, strict=True) if not hit)
-        )
-    append_records(
-        RECORDS / "folder_search.jsonl",
-        [
-            Record(
-                name="folder_search",
-                settings={"contender": name, "files": files, "passages": passages, "questions": len(QUESTIONS)},
-                metrics={"hit_at_3": sum(each) / len(each), "per_question": [list(map(float, each))]},
-            )
-            for name, each in found.items()
-        ],
-    )
+    if asked.cost:
+        print(json.dumps(cost(asked.output, asked.cost)))
+        return
+    files, costs = make_folder(asked.output / "files"), dict[str, dict[str, Any]]()
+    for name in (WHOLE, BM25, ORIGINAL, STATIC):
+        found = said_apart("time", "longform_lab.experiments.folder_search", str(asked.output), "--cost", name)
+        if "missing" in found:
+            print(f"left out: {name}: {found['missing']}")
+            continue
+        costs[name] = found
+        if not any((asked.output / f"{name}{suffix}").exists() for suffix in (".npy", ".npz")):
+            read(asked.output, name)
+    given = Passages(asked.output)
+    about = {"files": files, "passages": len(given.texts), "questions": len(QUESTIONS)}
+    records = []
+    there = [name for name in (WHOLE, ORIGINAL, STATIC) if name in costs]
+    for name, weight, fused, scores in answers(asked.output, there):
+        found = metrics(scores, given.names)
+        print(f"{found['hit_at_1']:.3f} {found['hit_at_3']:.3f} {found['mrr_at_10']:.3f}  {name}, {weight}, {fused}")
+        settings = {"contender": name, "title_weight": weight, "with_bm25": fused, **about}
+        records.append(Record(name="folder_search", settings=settings, metrics=found | costs[name]))
+    append_records(RECORDS / "folder_search.jsonl", records)
 
 
 if __name__ == "__main__":
