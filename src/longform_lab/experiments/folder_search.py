@@ -32,8 +32,8 @@ from longform.search.reading import Source, read_file
 from longform.search.store import Store
 from longform_lab.evaluation.retrieval_comparison import bm25_ranker
 from longform_lab.records import RECORDS, Record, append_records
-from longform_lab.speed.children import said_apart
 from longform_lab.speed.memory import process_peak
+from longform_lab.speed.processes import run_module
 
 QUESTIONS = {
     "How do I keep a list sorted while I insert into it?": "bisect.html",
@@ -337,11 +337,12 @@ def main() -> None:
         return
     files, costs = make_folder(asked.output / "files"), dict[str, dict[str, Any]]()
     for name in (WHOLE, BM25, ORIGINAL, STATIC):
-        found = said_apart("time", "longform_lab.experiments.folder_search", str(asked.output), "--cost", name)
-        if "missing" in found:
-            print(f"left out: {name}: {found['missing']}")
+        program = "longform_lab.experiments.folder_search"
+        said = run_module(program, str(asked.output), "--cost", name, log=asked.output / "costs.log")
+        if said.why:
+            print(f"left out: {name}: {said.why}, see costs.log")
             continue
-        costs[name] = found
+        costs[name] = json.loads(said.lines[-1])
         if not any((asked.output / f"{name}{suffix}").exists() for suffix in (".npy", ".npz")):
             read(asked.output, name)
     given = Passages(asked.output)
