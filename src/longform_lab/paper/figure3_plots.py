@@ -14,21 +14,28 @@ SAID = {"unigram_loss": "predicting frequencies alone", "bigram_loss": "predicti
 
 def draw_figure3(plan: Plan, finished: Sequence[Finished], path: Path) -> None:
     """A line a model: the mean over seeds, with the range between the lowest and the highest."""
-    metrics = [one.row["metrics"] for one in finished]
-    later = [row["perplexity"] for one in finished for row in one.kept if row["step"] > 0 or plan.twin is not None]
-    limits = min(later) * 0.93, max(*later, math.exp(max(one["unigram_loss"] for one in metrics))) * 1.1
     with picture(path, 9.0, 7.0) as axes:
         for curve in plan.curves:
             group = [one for one in finished if one.record.settings["curve"] == curve.key]
             if group:
                 _line(axes, group, curve.label)
-        for (name, said), style in zip(SAID.items(), ("--", ":"), strict=True):
-            if counted := [one[name] for one in metrics if one.get(name) is not None]:
-                level = math.exp(max(counted))
-                axes.axhline(level, color="tab:gray", linestyle=style, label=f"{said} ({level:,.0f})")
+        levels = _draw_counted(axes, [one.row["metrics"] for one in finished])
+        later = [row["perplexity"] for one in finished for row in one.kept if row["step"] > 0 or plan.twin is not None]
+        limits = min(later) * 0.93, max(*later, *levels) * 1.1
         below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": 2, "frameon": False, "fontsize": 9}
         title, across = FIGURES[plan.figure], "updates (optimiser steps)"
         finish(axes, title, across, "validation perplexity (logarithmic)", legend=below, yscale="log", ylim=limits)
+
+
+def _draw_counted(axes: Any, metrics: Sequence[Any]) -> list[float]:
+    """A line for the perplexity of each way of counting, which are returned."""
+    levels = []
+    for (name, said), style in zip(SAID.items(), ("--", ":"), strict=True):
+        counted = [one[name] for one in metrics if one.get(name) is not None]
+        if counted:
+            levels.append(math.exp(max(counted)))
+            axes.axhline(levels[-1], color="tab:gray", linestyle=style, label=f"{said} ({levels[-1]:,.0f})")
+    return levels
 
 
 def _line(axes: Any, group: Sequence[Finished], label: str) -> None:

@@ -34,7 +34,7 @@ UNITS = {
     **dict.fromkeys(("peak_mib", "process_mib", "weights_mib"), "MiB"),
     "tokens_per_second": "tokens/s",
 }
-Event = Mapping[str, Any]  # what a process found about a competitor
+Event = Mapping[str, Any]  # findings of a process about a competitor
 
 
 @dataclass(frozen=True)
@@ -96,19 +96,19 @@ class CellRun:
         return repeats
 
     def _measured(self, task: str, repeats: Mapping[str, int]) -> dict[str, Event]:
-        """What was found about each; a process that dies takes only the competitor with it that it was at."""
+        """Findings by competitor; a process that dies takes only the competitor with it that it was at."""
         found: dict[str, Event] = {}
-        while left := {name: count for name, count in repeats.items() if name not in found.keys() | self.missing}:
-            began = len(found) + len(self.missing)
+        left = dict(repeats)
+        while left:
             last, events, why = self._run(task, left)
-            self.missing |= {event["name"]: event["reason"] for event in events if event["event"] == "missing"}
             together = {event["name"]: event for event in events if event["event"] == "found"}
-            found |= {
-                name: with_ratios(event, together) if task == "time" else event for name, event in together.items()
-            }
-            if why or len(found) + len(self.missing) == began:
-                self.missing.setdefault(last, why or "its process said nothing")
-        return {name: event for name, event in found.items() if name not in self.missing}
+            found |= with_ratios(together) if task == "time" else together
+            missing = {event["name"]: event["reason"] for event in events if event["event"] == "missing"}
+            if why or not (together or missing):
+                missing.setdefault(last, why or "its process said nothing")
+            self.missing |= missing
+            left = {name: count for name, count in left.items() if name not in together and name not in missing}
+        return found
 
     def _run(self, task: str, repeats: Mapping[str, int]) -> tuple[str, list[dict[str, Any]], str]:
         """One process: the competitor that it began last, its events, and why it did not finish, or ""."""
@@ -181,16 +181,17 @@ class CellRun:
         }
 
 
-def with_ratios(event: Event, together: Mapping[str, Event]) -> Event:
-    """What was found, with how many times faster than each reference of its process it was.
+def with_ratios(together: Mapping[str, Event]) -> dict[str, Event]:
+    """Findings of one process with how many times faster than each reference in it each competitor was.
 
-    Each is the median over rounds, so that what slows a whole round slows both sides of a ratio.
+    A ratio is the median over rounds, so that what slows a whole round slows both sides.
     """
-    return {**event} | {
-        f"against_{name}": paired_ratio(together[name]["seconds"], event["seconds"])
-        for name in REFERENCES
-        if name in together
+    references = [name for name in REFERENCES if name in together]
+    ratios = {
+        name: {f"against_{each}": paired_ratio(together[each]["seconds"], event["seconds"]) for each in references}
+        for name, event in together.items()
     }
+    return {name: {**event, **ratios[name]} for name, event in together.items()}
 
 
 def said(records: Iterable[Record]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform_lab.pictures import finish, number_ticks, picture
+from longform_lab.pictures import finish, picture
 from longform_lab.records import Record
 from longform_lab.speed.competitor import Competitor
 
@@ -79,4 +79,5 @@ def _lines(axes: Any, records: Sequence[Record], competitors: Mapping[str, Compe
 def _finish(axes: Any, title: str, up: str) -> None:
     beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
     finish(axes, title, "tokens of a text (n)", up, legend=beside, xscale="log", yscale="log")
-    number_ticks(axes, sorted({x for line in axes.get_lines() for x in line.get_xdata()}), rotation=30, ha="right")
+    axes.set_xscale("log", base=2)
+    axes.tick_params("x", rotation=30)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from longform_lab.pictures import finish, number_ticks, picture
+from longform_lab.pictures import finish, picture
 from longform_lab.records import RECORDS, ROOT, Record, read_records
 from longform_lab.speed.competitors import all_competitors
 from longform_lab.speed.plots import plot_memory, plot_times
@@ -62,7 +62,7 @@ def draw_gpu(records: Sequence[Record], folder: Path) -> list[Path]:
                 axes.plot(*zip(*times, strict=True), style, color=f"C{colour}", label=label)
         title = f"A pass of base size, {rows[0]['hardware']['gpu']}, as a graph; dotted: eager"
         finish(axes, title, "tokens", "ms", xscale="log", yscale="log")
-        number_ticks(axes, sorted({place(row)[0] for row in rows}))
+        axes.set_xscale("log", base=2)
     return [folder / "gpu-time.png"]
 
 
