@@ -101,9 +101,9 @@ class CellRun:
         left = dict(repeats)
         while left:
             last, events, why = self._run(task, left)
-            together = {event["name"]: event for event in events if event["event"] == "found"}
+            together = by_name(events, "found")
             found |= with_ratios(together) if task == "time" else together
-            missing = {event["name"]: event["reason"] for event in events if event["event"] == "missing"}
+            missing = {name: event["reason"] for name, event in by_name(events, "missing").items()}
             if why or not (together or missing):
                 missing.setdefault(last, why or "its process said nothing")
             self.missing |= missing
@@ -179,6 +179,11 @@ class CellRun:
             "error": event["error"],
             **{f"against_{name}": event.get(f"against_{name}") for name in REFERENCES},
         }
+
+
+def by_name(events: Iterable[Event], kind: str) -> dict[str, Event]:
+    """Events of a kind by competitor."""
+    return {event["name"]: event for event in events if event["event"] == kind}
 
 
 def with_ratios(together: Mapping[str, Event]) -> dict[str, Event]:
