@@ -14,6 +14,7 @@ def alternate(
     actions: Mapping[str, Callable[[], None]],
     repeats: Mapping[str, int],
     limit: float,
+    begin: Callable[[str], None],
     failed: Callable[[str, Exception], None],
 ) -> dict[str, list[float]]:
     """Seconds of a pass of each action, a list with an entry a round.
@@ -21,12 +22,14 @@ def alternate(
     Each round gives every action one turn; an action with fewer ``repeats`` sits out the later rounds, and so does one
     whose turns would pass ``limit`` seconds; it gets one. A turn is one pass, or several where one takes less than
     0.1 s (their mean). Every action runs twice before, unless the first pass takes more than 10 s: that one is its
-    first round. ``failed`` is given the name and the error of an action that raised one; it has no entry.
+    first round. ``begin`` is given the name of an action before each turn, ``failed`` the name and the error of one
+    that raised an error; it has no entry.
     """
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     passes: dict[str, int] = {}
     for turn in range(-1, max(repeats.values(), default=0)):
         for name in list(seconds):
+            begin(name)
             try:
                 if turn < 0:
                     seconds[name], passes[name] = _warm_up(actions[name])

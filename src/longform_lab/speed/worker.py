@@ -82,7 +82,13 @@ def measure_time(cell: Cell, repeats: dict[str, int], limit: float, emit: Emit) 
             actions[name] = partial(built(all_competitors()[name], cell)[1], random_states(cell))
             if cell.mode == "compiled":
                 actions[name]()
-    seconds = alternate(actions, repeats, limit, lambda name, error: report_failure(name, error, emit))
+
+    def failed(name: str, error: Exception) -> None:
+        report_failure(name, error, emit)
+        del actions[name]  # and its memory
+        gc.collect()
+
+    seconds = alternate(actions, repeats, limit, lambda name: emit("begin", name=name), failed)
     about = {"hardware": hardware(), "commit": commit()}
     for name, rounds in seconds.items():
         emit("found", name=name, seconds=rounds, error=errors[name], **about)

@@ -18,8 +18,10 @@ def test_competitors_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "TURN", 0.0)
     ran: list[str] = []
     actions = {name: (lambda name=name: ran.append(name)) for name in "abc"}
-    seconds = alternate(actions, {"a": 3, "b": 3, "c": 1}, 60.0, unexpected)
+    told: list[str] = []
+    seconds = alternate(actions, {"a": 3, "b": 3, "c": 1}, 60.0, told.append, unexpected)
     assert "".join(ran) == "aabbcc" + "abc" + "ab" + "ab"
+    assert "".join(told) == "abc" * 4
     assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 3, "c": 1}
 
 
@@ -27,7 +29,7 @@ def test_short_passes_are_repeated_within_a_turn(monkeypatch: pytest.MonkeyPatch
     clock = iter(range(100))
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(clock) / 1_000)
     ran: list[int] = []
-    seconds = alternate({"a": lambda: ran.append(1)}, {"a": 2}, 60.0, unexpected)
+    seconds = alternate({"a": lambda: ran.append(1)}, {"a": 2}, 60.0, str, unexpected)
     assert len(ran) == 2 + 2 * measuring.MOST_PASSES  # 1 ms a pass: a turn of 0.1 s would take 100
     assert seconds["a"] == [pytest.approx(1e-3 / measuring.MOST_PASSES)] * 2
 
@@ -41,7 +43,7 @@ def test_a_competitor_stops_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch)
         clock[0] += seconds
 
     actions = {name: (lambda seconds=seconds: takes(seconds)) for name, seconds in (("a", 300.0), ("b", 1.0))}
-    seconds = alternate(actions, {"a": 5, "b": 5}, 4.0, unexpected)
+    seconds = alternate(actions, {"a": 5, "b": 5}, 4.0, str, unexpected)
     assert {name: len(values) for name, values in seconds.items()} == {"a": 1, "b": 4}
 
 
@@ -54,10 +56,12 @@ def test_one_that_fails_takes_no_further_part() -> None:
     ran: list[int] = []
     lost: list[str] = []
     actions = {"a": lambda: fails(0), "b": lambda: fails(1_000_000), "c": lambda: fails(3)}
-    seconds = alternate(actions, dict.fromkeys(actions, 3), 60.0, lambda name, error: lost.append(f"{name}: {error}"))
+    seconds = alternate(
+        actions, dict.fromkeys(actions, 3), 60.0, str, lambda name, error: lost.append(f"{name}: {error}")
+    )
     assert lost == ["a: 0", "c: 3"]
     assert {name: len(values) for name, values in seconds.items()} == {"b": 3}
-    assert alternate({}, {}, 60.0, unexpected) == {}
+    assert alternate({}, {}, 60.0, str, unexpected) == {}
 
 
 @pytest.mark.parametrize(
