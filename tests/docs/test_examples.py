@@ -9,9 +9,9 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
 PROMISES = {
-    "images.py": r"pixels: 0\.9\d+\n(8 x 8 .*: 0\.\d+\n){4}32 x 32 .*: 0\.\d+",
-    "signals.py": r"full attention: .*\ndefault: .*\nmean: .*\npaper's E: .*",
-    "byte_language_model.py": r"bits a byte\nfull .* bits a byte\nmean: .*\ndefault: .*\nThe people ",
+    "images.py": r"pixels: 0\.9\d+\nfull attention: 0\.\d+\ndefault: 0\.\d+\nby place: 0\.\d+\npatches, .*: 0\.\d+",
+    "signals.py": r"full attention: .*\ndefault: .*\nby place: .*",
+    "byte_language_model.py": r"bits a byte\nfull .* bits a byte\na window .* bits a byte\nThe people ",
     "attention_layer_in_your_network.py": (
         r"accuracy on new signals: (0\.[89]\d|1\.00)\nweights over slots: \(1, 4, 256, 32\)"
     ),
