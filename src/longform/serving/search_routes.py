@@ -58,7 +58,7 @@ class Passage(BaseModel):
 
 
 class DocumentAnswer(BaseModel):
-    """All passages of a document, in order."""
+    """The passages of a document, in order."""
 
     object: str
     document: str
