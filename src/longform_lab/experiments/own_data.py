@@ -1,4 +1,4 @@
-"""Which slots learn on vectors that people have: by content, by place, or both; eight data sets, few and many steps.
+"""Which slots learn on vectors that people have: by content, by place, or both; nine data sets, few and many steps.
 
     pip install --no-deps --target DATA sktime==0.37.0 scanpy==1.11.5 h5py     # for the data in them
     PYTHONPATH=DATA python -m longform_lab.experiments.own_data newsgroups_train.parquet
@@ -6,16 +6,18 @@
 
 A linear layer (bytes: a table), learned places, two layers 32 wide of each kind of attention with k = n / 4, the mean
 of the text, a linear classifier; AdamW at a constant rate. Each kind has three rates with seed 0; other seeds run those
-that were best after few and after many steps. What is in the records already does not run again.
+that were best after few and after many steps. What is in the records already does not run again. The signals, of 2,000
+tokens, have one rate, fewer steps, no places at first, and the maximum of the text.
 
 Axes: N samples, n tokens, C channels.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,15 +31,28 @@ from longform_lab.experiments.own_data_sets import SETS, Samples, Sets, load
 from longform_lab.pictures import finish, picture
 from longform_lab.records import RECORDS, ROOT, Record, append_records, read_records
 
-WIDTH, LAYERS, HEADS, BATCH, FEW, MANY = 32, 2, 4, 16, 100, 300
-RATES, SEEDS, NAME = (1e-3, 3e-3, 1e-2), (0, 1, 2), "own_data"
+WIDTH, LAYERS, HEADS, BATCH, SEEDS, NAME = 32, 2, 4, 16, (0, 1, 2), "own_data"
 PICTURE = ROOT / "docs" / "pictures" / "own-data.png"
 
+
+class Plan(NamedTuple):
+    """Training of a data set. ``places``: deviation of the learned places at first; ``pooling``: "mean" or "max"."""
+
+    few: int = 100  # steps
+    many: int = 300
+    rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
+    places: float = 0.5
+    pooling: str = "mean"
+
+
+PLANS = {name: Plan() for name in SETS} | {"signals": Plan(50, 100, (3e-3,), 0.0, "max")}
 
 KINDS: dict[str, Any] = {
     "nn.TransformerEncoder": None,
     "full attention, convolution": {},
     "default": {},
+    "default, no convolution": {"short_convolution": 0},
+    "default, 16 tokens a slot": {"tokens_per_slot": 16},
     "by place": {"projection": "by_place"},
     "by place, convolution": {"projection": "by_place", "short_convolution": 5},
     "content and place": {"projection": "content_and_place"},
@@ -74,70 +89,75 @@ def stack_of(kind: str, length: int) -> nn.Module:
     if options is None:
         return _Other(kind, length)
     slots: int | None = -(-length // 4)
-    if "attention_window" in options:
-        slots = None  # of 4 tokens, which divide the window
+    if "attention_window" in options or "tokens_per_slot" in options:
+        slots = None  # of 4 tokens, which divide the window, or of as many as asked for
     if kind.startswith("full"):
         slots = length
     return LinformerEncoder(WIDTH, LAYERS, HEADS, length, projected_length=slots, **options)
 
 
 class Classifier(nn.Module):
-    """Vectors or bytes, places, a stack, the mean of what is no padding, classes."""
+    """Vectors or bytes, places, a stack, the mean or maximum of what is no padding, classes."""
 
-    def __init__(self, kind: str, train: Samples, classes: int) -> None:
+    def __init__(self, kind: str, train: Samples, plan: Plan) -> None:
         super().__init__()
         length = train.x.shape[1]
         is_bytes = train.x.dtype == torch.long
         self.embed = nn.Embedding(256, WIDTH) if is_bytes else nn.Linear(train.x.shape[2], WIDTH)
-        self.places = nn.Parameter(0.5 * torch.randn(length, WIDTH))
-        self.stack, self.head = stack_of(kind, length), nn.Linear(WIDTH, classes)
+        self.places = nn.Parameter(plan.places * torch.randn(length, WIDTH))
+        self.stack, self.head = stack_of(kind, length), nn.Linear(WIDTH, int(train.labels.max()) + 1)
+        self.pooling = plan.pooling
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """(B, n, C) or bytes (B, n), and a mask (B, n) -> (B, classes)."""
-        out = self.stack(self.embed(x) + self.places, mask) * mask[..., None]
-        return self.head(out.sum(dim=1) / mask.sum(dim=1, keepdim=True))
+        out = self.stack(self.embed(x) + self.places, mask)
+        if self.pooling == "max":
+            return self.head(out.masked_fill(~mask[..., None], float("-inf")).amax(dim=1))
+        return self.head((out * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True))
 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, test: Samples) -> float:
     """Share of the samples whose class is found."""
-    parts = zip(*(part.split(128) for part in test), strict=True)
+    parts = zip(*(part.split(BATCH) for part in test), strict=True)
     right = sum(int((model.eval()(x, mask).argmax(dim=1) == labels).sum()) for x, mask, labels in parts)
     return right / len(test.labels)
 
 
 def measure(kind: str, data: Sets, *, rate: float, seed: int, name: str) -> Record:
-    """Accuracy on the test set after few and after many steps."""
-    train, test = data
+    """Accuracy on the test set after few and after many steps, and the time of training."""
+    (train, test), plan = data, PLANS[name]
     torch.manual_seed(seed)
-    model = Classifier(kind, train, int(train.labels.max()) + 1)
+    model = Classifier(kind, train, plan)
     optimizer = torch.optim.AdamW(parameter_groups(model, lr=rate), weight_decay=0.01)
-    found = {}
-    for step in range(1, MANY + 1):
-        some = torch.randint(len(train.labels), (BATCH,))
+    found, seconds = {}, 0.0
+    for step in range(1, plan.many + 1):
+        some, began = torch.randint(len(train.labels), (BATCH,)), time.process_time()
         optimizer.zero_grad()
         cross_entropy(model.train()(train.x[some], train.mask[some]), train.labels[some]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if step in (FEW, MANY):
+        seconds += time.process_time() - began
+        if step in (plan.few, plan.many):
             found[step] = accuracy(model, test)
     return Record(
         name=NAME,
-        metrics={"few": found[FEW], "many": found[MANY]},
+        metrics={"few": found[plan.few], "many": found[plan.many], "cpu_seconds": round(seconds, 2)},
         settings={
-            "data": name, "kind": kind, "rate": rate, "seed": seed, "steps": [FEW, MANY], "length": train.x.shape[1],
-            "train": len(train.labels), "test": len(test.labels), "width": WIDTH, "layers": LAYERS, "threads": 1,
+            "data": name, "kind": kind, "rate": rate, "seed": seed, "steps": [plan.few, plan.many],
+            "length": train.x.shape[1], "train": len(train.labels), "test": len(test.labels), "width": WIDTH,
+            "layers": LAYERS, "threads": 1,
         },
     )  # fmt: skip
 
 
-def rates_to_run(rows: list[Mapping[str, Any]], kind: str, seed: int) -> Iterator[float]:
-    """Rates of a kind that a seed lacks: with seed 0 all, then those that were best with it after few or many steps."""
+def rates_to_run(rows: Sequence[Mapping[str, Any]], kind: str, seed: int, every: tuple[float, ...]) -> Iterator[float]:
+    """Rates of a kind that a seed lacks: with seed 0 ``every``, then those best with it after few or many steps."""
     own = {(row["settings"]["rate"], row["settings"]["seed"]): row["metrics"] for row in rows
            if row["settings"]["kind"] == kind}  # fmt: skip
-    rates = set(RATES)
+    rates = set(every)
     if seed:
-        rates = {max(RATES, key=lambda rate: own[rate, 0][when]) for when in ("few", "many")}
+        rates = {max(every, key=lambda rate: own[rate, 0][when]) for when in ("few", "many")}
     return (rate for rate in sorted(rates) if (rate, seed) not in own)
 
 
@@ -145,7 +165,8 @@ def run(names: list[str], kinds: list[str], seeds: list[int], path: Path, texts:
     """Records that are not in the file at ``path``."""
     for seed, name, kind in product(seeds, names, kinds):
         there = [vars(each) for each in read_records([path] if path.exists() else [])]
-        for rate in rates_to_run([row for row in there if row["settings"]["data"] == name], kind, seed):
+        rows = [row for row in there if row["settings"]["data"] == name]
+        for rate in rates_to_run(rows, kind, seed, PLANS[name].rates):
             yield measure(kind, load(name, texts), rate=rate, seed=seed, name=name)
 
 
@@ -155,13 +176,13 @@ def draw(records: list[Record]) -> None:
     best = best_of(found)
     kinds = [kind for kind in KINDS if any(kind == other for _, other, _ in found)]
     with picture(PICTURE, 9, 4.5, 1, 2, sharey=True) as axes:
-        for one, when, steps in zip(axes, ("few", "many"), (FEW, MANY), strict=True):
+        for one, when in zip(axes, ("few", "many"), strict=True):
             for place, kind in enumerate(kinds):
                 behind = [best[name, when] - found[name, kind, when] for name in SETS if (name, kind, when) in found]
                 one.plot(behind, [place] * len(behind), "o", alpha=0.5, color="tab:blue")
                 one.plot(float(np.mean(behind)), place, "|", color="black", markersize=16)
             one.set_yticks(range(len(kinds)), kinds)
-            finish(one, f"after {steps} steps", "points behind the best of a data set (|: mean)", "")
+            finish(one, f"after {when} steps", "points behind the best of a data set (|: mean)", "")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Eight data sets of labelled vectors and bytes that come with packages, for longform_lab.experiments.own_data.
+"""Eight data sets of labelled vectors and bytes that come with packages, and one of signals that is made here.
 
 Axes: N samples, n tokens, C channels.
 """
@@ -105,6 +105,19 @@ def newsgroups(path: str) -> Sets:
     return _split(Samples(torch.from_numpy(x), torch.from_numpy(x > 0), labels), len(rows) - 1000)
 
 
+def signals(count: int = 2_100, length: int = 2_000) -> Sets:
+    """Noise of many lengths with a peak in channel 0 and one in channel 1, anywhere: which one is higher? Made here."""
+    source = torch.Generator().manual_seed(0)
+    lengths = torch.randint(length // 4, length + 1, (count,), generator=source)
+    mask = torch.arange(length) < lengths[:, None]
+    x = 0.1 * torch.randn(count, length, 3, generator=source)
+    heights = 4 * torch.rand(count, 2, generator=source)
+    for channel in range(2):
+        places = (torch.rand(count, generator=source) * lengths).long()
+        x[torch.arange(count), places, channel] += heights[:, channel]
+    return _split(Samples(x * mask[..., None], mask, heights.argmax(dim=1)), count - 500)
+
+
 SETS: dict[str, Callable[..., Sets]] = {  # newsgroups takes the path of its file
     "digits": digits,
     "genes": genes,
@@ -114,4 +127,5 @@ SETS: dict[str, Callable[..., Sets]] = {  # newsgroups takes the path of its fil
     "PLAID": lambda: series("PLAID", 12),
     "ACSF1": lambda: series("ACSF1", 12),
     "newsgroups": newsgroups,
+    "signals": signals,
 }
