@@ -123,7 +123,7 @@ def test_a_graph_that_differs_is_not_written(
     import longform.export.run as run
 
     def other_graph(file: Path, config: Any) -> Any:
-        loaded = run.load_whole(run.AutoModel, longform_folder, "model", dtype=run.torch.float32).eval()
+        loaded = run.load_whole(run.AutoModel, longform_folder, dtype=run.torch.float32).eval()
         loaded.embeddings.word_embeddings.weight.data *= 2
         loaded.inputs, loaded.output = ("input_ids", "attention_mask"), "last_hidden_state"
         return loaded
