@@ -58,7 +58,8 @@ def _number(axis: Any) -> None:
     low, high = sorted(axis.get_view_interval())
     base = axis.get_transform().base
     digits = (1.0,) if base == 2 or high > 1000 * low else (1.0, 2.0, 5.0)
-    axis.set_major_locator(ticker.MaxNLocator(6) if high < 10 * low else ticker.LogLocator(base, digits))
+    narrow = base != 2 and high < 10 * low
+    axis.set_major_locator(ticker.MaxNLocator(6) if narrow else ticker.LogLocator(base, digits))
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_locator(ticker.NullLocator())
 

@@ -14,6 +14,7 @@ from longform_lab.pictures import finish, picture
         (20, 250, 10, ["20", "50", "100", "200"]),
         (1, 100_000, 10, ["1", "10", "100", "1,000", "10,000", "100,000"]),
         (128, 2048, 2, ["128", "256", "512", "1,024", "2,048"]),
+        (32, 64, 2, ["32", "64"]),
     ],
 )
 def test_ticks_are_round_and_plain(low: float, high: float, base: int, shown: list[str], tmp_path: Path) -> None:
