@@ -21,13 +21,7 @@ from longform.functional.dispatch import Kernel
 from longform.functional.slots import Memory
 from longform.functional.window import compiled, formula, sdpa_training, single_tokens, triton_kernel
 from longform.functional.window.call import WindowCall
-from longform.functional.window.document import (
-    DocumentAttention,
-    DocumentPart,
-    blank_padding,
-    far_slots,
-    lacks_whole_texts,
-)
+from longform.functional.window.document import DocumentAttention, DocumentPart, far_slots, lacks_whole_texts
 from longform.functional.window.sdpa_inference import SdpaDocument
 from longform.functional.window.selection import by_slot, by_token
 
@@ -37,12 +31,12 @@ def _by_documents(call: WindowCall) -> Tensor:
     assert call.lengths is not None
     batch, heads, length, dim = call.query.shape
     out = call.query.new_empty(batch, length, heads, dim)
-    blank_padding(out.transpose(1, 2), call.lengths)
     query, key, value = call.query, call.key, call.value
     kernel = document_attention(query, key, value, call.distance_bias)
     options: Any = {"sinks": call.sinks, "bias": call.memory_bias, "budget": call.memory_budget}
     options |= {"distance_bias": call.distance_bias, "selected": call.selected}
     for b, n in enumerate(call.lengths):
+        out[b, n:] = 0.0
         if n:
             part = DocumentPart(query[b, :, :n], key[b, :, :n], value[b, :, :n], length=n, window=call.window)
             kernel(far_slots(call.memory, b, n, **options))(part, out[b, :n])
