@@ -57,7 +57,9 @@ def test_it_writes_a_report_and_an_index_and_is_then_only_summed_up(
     assert page.count("data:image/png;base64,") == 1
     assert re.search(r'(src|href|url)\s*[=(](?!"data:image/png;base64,)', page) is None
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    assert [row["record"] for row in records] == ["run"] + ["learned"] * 4 + ["layer"] * 2 + ["answers"] * 3
+    assert [row["record"] for row in records] == ["run"] + ["learned"] * len(learning.STACKS) + ["layer"] * 2 + [
+        "answers"
+    ] * 3
     index = longform.Index(folder / "documents" / ".longform", searching.ENCODER, chunk_tokens=24)
     assert len(index) == found["passages"] > 2
     monkeypatch.setattr(searching, "answered", None)
@@ -72,14 +74,14 @@ def test_interrupted_it_does_not_repeat_what_it_has(tmp_path: Path, monkeypatch:
 
     def stopping(*given: Any) -> Any:
         done.append("answered")
-        return _raise() if len(done) == 5 else answered(*given)
+        return _raise() if len(done) == 1 + len(learning.STACKS) else answered(*given)
 
     monkeypatch.setattr(learning, "learned", lambda *given: done.append("learned") or learned(*given))
     monkeypatch.setattr(searching, "answered", stopping)
     with pytest.raises(KeyboardInterrupt):
         run_demo(tmp_path / "demo", scale="tiny", say=lambda _: None)
     run_demo(tmp_path / "demo", scale="tiny", say=lambda _: None)
-    assert done == ["learned"] * 4 + ["answered"] * 2
+    assert done == ["learned"] * len(learning.STACKS) + ["answered"] * 2
 
 
 def _raise(*_: Any, **__: Any) -> Any:
