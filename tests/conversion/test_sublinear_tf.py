@@ -67,6 +67,13 @@ def test_the_module_is_known_in_whichever_order_packages_are_imported(order: str
     assert done.stdout.split() == [name]
 
 
+def test_a_process_that_has_not_imported_sentence_transformers_converts(source: Path, tmp_path: Path) -> None:
+    asked = ["convert", str(source), str(tmp_path / "out"), "--max-length", "64", "--sublinear-tf"]
+    subprocess.run([sys.executable, "-m", "longform", *asked], check=True)
+    named = [module["type"] for module in json.loads((tmp_path / "out" / "modules.json").read_text())]
+    assert "longform.conversion.sublinear_tf.SublinearTF" in named
+
+
 def test_a_module_of_another_package_still_needs_the_flag(source: Path) -> None:
     listed = json.loads((source / "modules.json").read_text())
     listed.insert(1, {"idx": 1, "name": "1", "path": "", "type": "another.package.Module"})

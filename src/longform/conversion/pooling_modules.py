@@ -38,9 +38,13 @@ def with_token_weights(
 
 
 def with_sublinear_tf(folder: SentenceFolder | None, *, width: int) -> SentenceFolder:
-    """Modules of a folder, with SublinearTF before the pooling."""
+    """Modules of a folder, with SublinearTF before the pooling.
+
+    Raises as ``with_token_weights``.
+    """
     folder = with_mean(folder, width, asked="sublinear_tf")
-    from longform.conversion.sublinear_tf import SublinearTF  # a module of sentence-transformers
+    _kinds()  # sentence-transformers, being imported, asks for the class (auto_tables): its module cannot come first
+    from longform.conversion.sublinear_tf import SublinearTF
 
     return _with_module(folder, SublinearTF())
 
