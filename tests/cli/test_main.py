@@ -105,7 +105,11 @@ def test_a_misspelled_option_says_what_is_near(
         (["--kind", "men"], '--kind is "men"; it is one of mean, cls or null; did you mean "mean"?'),
         (["--some", "3"], 'there is no option "--some"; did you mean "--some-name"?'),
         (["--zzz"], 'there is no option "--zzz"; longform convert --help lists all options'),
-        (["--restart", "true"], "nothing before it takes true; longform convert --help lists all options"),
+        (
+            ["--restart", "true"],
+            "nothing before it takes true: arguments without a name come before options; "
+            "longform convert --help lists all options",
+        ),
         ("some_nam: 3", 'the --config file has "some_nam", and there is no such option; did you mean "some_name"?'),
         ("some_name: many", '--some-name is "many"; it is a whole number'),
         ("kind: clss", '--kind is "clss"; it is one of mean, cls or null; did you mean "cls"?'),
