@@ -80,7 +80,11 @@ def _marked(value: float | None, best: float) -> str:
 
 TABLES: dict[str, Table] = {
     **plain_tables(),
-    "own_data": Table(make=_own_data, records="own_data"),
+    "own_data": Table(
+        make=_own_data,
+        records="own_data",
+        where={"settings.data": lambda name: name != "signals"},  # own_signals, in columns.toml
+    ),
     "from_nothing": Table(
         make=_from_nothing,
         records="from_nothing",
