@@ -15,7 +15,7 @@ import pytest
 from campaign.counting import Tally, scaled
 
 from longform.functional.native import library
-from longform.functional.native.jobs import TILED
+from longform.functional.native.jobs import KERNELS
 
 CAMPAIGN = Path(__file__).parent
 SOURCES = Path(library.__file__).parent / "csrc"
@@ -65,7 +65,7 @@ def runtimes(sanitizer: str) -> str:
 
 def build(folder: Path, sanitizer: str, sources: Path = SOURCES) -> Path:
     """The library of the kernels as loops, which stand for those of all units, with a sanitizer; ``sources``: the C."""
-    path, kernels = folder / "_kernels.so", [f"{name}{end}" for name in TILED.values() for end in ("", "_workspace")]
+    path, kernels = folder / "_kernels.so", [f"{name}{end}" for name in KERNELS.values() for end in ("", "_workspace")]
     files = [str(file) for file in sorted(sources.glob("*.c")) if not file.stem.endswith(ENDS)]
     team = [str(CAMPAIGN / "team.c")] if sanitizer == RACES else []
     stand_ins = [f"-Wl,--defsym=longform_{name}{end}=longform_{name}_portable" for name in kernels for end in ENDS]
