@@ -19,7 +19,7 @@ from longform_lab.evaluation.comparison import bootstrap
 
 PIXELS, DIGITS, TRAINED = 64, 10, 1300  # of the 1,797 images, the first are trained on
 WIDTH, HEADS, LAYERS, BATCH = 64, 4, 2, 32
-RATE = 4e-3  # of 1e-3, 2e-3, 4e-3 and 8e-3 best for each stack that learns
+RATE = 4e-3  # of 1e-3, 2e-3 and 4e-3 best for each stack that learns
 LAYER_WIDTH, LAYER_SLOTS = 256, 256  # of the layer whose time is measured
 
 
