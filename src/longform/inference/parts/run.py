@@ -95,8 +95,9 @@ def _make_all(
 ) -> int:
     """Have the parts made that are not done; the number of tokens in them."""
     with ThreadPoolExecutor(READERS) as readers:
-        found = list(readers.map(parts_of, count(), files, repeat(settings.part_rows)))
-    parts = list(chain.from_iterable(found))
+        cut = readers.map(parts_of, count(), files, repeat(settings.part_rows))
+        shown = tqdm(cut, "cutting into parts", len(files), unit=" files", delay=2.0, disable=hidden(settings.progress))
+        parts = list(chain.from_iterable(shown))
     refused = next((part for part in parts if part.refused is not None), None)
     if refused is not None and settings.on_error == "fail":
         raise DataError(f'"{refused.file.name}" is {refused.refused}; on_error=skip (--on-error skip) leaves it out')
