@@ -98,7 +98,7 @@ def test_the_dry_form_runs_every_part(tmp_path: Path):
     timed = {record.settings["competitor"] for record in read_records([tmp_path / "gpu_timings.jsonl"])}
     assert {"full attention", "linear, layerwise", "mean", "window"} <= timed
     measured = {record.name for record in read_records([tmp_path / "gpu_kernels.jsonl"])}
-    assert measured == {"gpu_agreement", "gpu_window", "gpu_encoder", "gpu_table 3"}
+    assert measured == {"gpu_agreement", "gpu_window", "gpu_encoder", "gpu_table 3", "gpu_embed"}
     trained = {record.settings["variant"]: record for record in read_records([tmp_path / "from_nothing.jsonl"])}
     assert {"full", "linear", "mean", "window"} <= trained.keys()
     for record in trained.values():
