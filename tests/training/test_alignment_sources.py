@@ -8,9 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longform.errors import ConfigurationError
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
+from longform.training.alignment.similar import similar_batches
 from longform.training.alignment.sources import MadePairs, PairSource, made_pair, open_source
 from longform.training.alignment.steps import AlignmentSteps
 
@@ -106,6 +109,9 @@ class Recorded(PairSource):
     def __init__(self, count: int) -> None:
         self.taught, self.heldout, self.key, self.asked = list(range(count)), [], "", []
 
+    def text(self, place: int) -> str:
+        return ("a ship of the navy", "an election in Ohio", "a song of the band")[place % 3] + f", number {place}"
+
     def example(self, place: int, draw: random.Random, *, most: int | None) -> Any:
         self.asked.append(place)
 
@@ -121,6 +127,24 @@ def test_a_pass_reads_each_document_once_in_any_order() -> None:
     assert orders[0][6:] == orders[1]  # begun later, the same documents come
     assert len(set(orders[0][:6])) == len(set(orders[0][6:])) == 6
     assert orders[0][:6] != orders[0][6:]
+
+
+def test_similar_documents_are_read_in_one_step() -> None:
+    source, reader = Recorded(12), SimpleNamespace(step=lambda examples, short: None)
+    settings = AlignmentSettings(documents_per_step=4, keep_weight=0, similar_documents=True)
+    steps: Any = AlignmentSteps([source], [1.0], reader, settings, rank=0, processes=1)  # ty: ignore
+    list(islice(steps.steps(), 6))
+    batches = [source.asked[first : first + 4] for first in range(0, 24, 4)]
+    assert [len({place % 3 for place in batch}) for batch in batches] == [1] * 6
+    assert sorted(source.asked[:12]) == sorted(source.asked[12:]) == list(range(12))
+    assert source.asked[:12] != source.asked[12:]  # a pass begins with other documents
+
+
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=30), st.integers(1, 7))
+def test_each_document_is_in_one_batch(texts: list[str], size: int) -> None:
+    batches = similar_batches(texts, size)
+    assert sorted(place for batch in batches for place in batch) == list(range(len(texts)))
+    assert all(len(batch) == size for batch in batches[:-1])
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,27 @@
-"""Encoders of passages: ``minilm-16k``, whose passages know their document, and its rival, which reads each alone.
+"""Encoders of passages: one reads documents whole, its rival each passage alone; both begin at the original.
 
     python -m longform_lab.experiments.passages whole --data ../shared/data --output runs/passages
     python -m longform_lab.experiments.passages alone --data ../shared/data --output runs/passages
 
-``whole`` goes on with the adapter that is shipped, ``alone`` begins at the original; both read the same passages of the
-same documents in the same steps. Interrupted, the same command goes on; ``runs/passages/whole/adapter`` is the result.
+``whole`` is the conversion that ``minilm-16k`` is made of, without its adapter. Both read the same passages of the same
+documents in the same steps; the documents of a step are alike, so that a passage is told from those of its document's
+neighbours. Interrupted, the same command goes on; ``runs/passages/whole/adapter`` is the result.
 Queries are made without a model: headings ask for their sections, parts of a text for the place that they are taken
-from, questions about conversations for the turns that they are about. No meeting is among the texts, and of the
-articles none from number 15,500 on: these are the test of ``longform_lab.experiments.passage_scores``.
+from, questions about conversations for the turns that they are about. No meeting is among the texts, of the
+articles none from number 15,500 on, and of the contracts only the first 1,400: these are the test of
+``longform_lab.experiments.passage_scores``.
 """
 
 import argparse
 import re
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
-from peft import set_peft_model_state_dict
-from safetensors.torch import load_file
 
 import longform
-from longform.conversion.adapter import WEIGHTS
 from longform.conversion.local import local_source
-from longform.conversion.shipped import SHIPPED
 from longform.training.alignment.job import AlignmentJob
 from longform.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
@@ -33,20 +30,21 @@ from longform.training.engine.run_folder import place_of_run
 from longform.training.engine.trainer import carry_out, current_process
 from longform_lab.experiments.conversations import conversations
 from longform_lab.experiments.rival import in_chunks, weighted_original
-from longform_lab.experiments.weights import NAME
 
 KINDS = ("alone", "whole")
 PASSAGE = 128  # tokens
-CHARACTERS = 3000  # of a conversation; about what is read of a text
+CHARACTERS = 2200  # of a conversation; about what is read of a text
 TEST = 15_500  # the first article that no training reads
+CONTRACTS = 1_400  # that trainings read, of 1,614
 SETTINGS = AlignmentSettings(
-    max_length=768,
+    max_length=512,
     passage_tokens=PASSAGE,
     same_document_negatives=0.5,
-    max_steps=60,
+    similar_documents=True,
+    max_steps=200,
     learning_rate=1e-3,
     lora_rank=8,
-    documents_per_step=12,
+    documents_per_step=24,
     queries_per_document=4,
     heldout_documents=0,
     save_every_steps=10,
@@ -111,7 +109,9 @@ def sources(data: Path) -> list[AlignmentSource]:
         AlignmentSource(
             texts=str(data / "wikipedia_long.parquet"), make=["sentence", "passage"], first=4000, weight=1.5
         ),
-        AlignmentSource(texts=str(data / "contracts_train.parquet"), make=["sentence", "passage"], weight=0.5),
+        AlignmentSource(
+            texts=str(data / "contracts_train.parquet"), make=["sentence", "passage"], first=CONTRACTS, weight=0.5
+        ),
         AlignmentSource(pairs=talks, spans_field="where", weight=1.5),
         AlignmentSource(
             pairs=str(data / "scisummnet_train.parquet"),
@@ -120,18 +120,6 @@ def sources(data: Path) -> list[AlignmentSource]:
             first=500,
         ),
     ]
-
-
-class GoingOn(AlignmentJob):
-    """An alignment whose adapter begins as the one that is shipped."""
-
-    @contextmanager
-    def prepared(self) -> Generator[None]:
-        """See Job."""
-        with super().prepared():
-            assert self.adapter is not None, "the settings have a rank"
-            set_peft_model_state_dict(self.adapter.wrapped, load_file(SHIPPED / NAME / WEIGHTS))
-            yield
 
 
 def opened_whole(output: Path, device: Any) -> OpenedModel:
@@ -157,9 +145,7 @@ def train(kind: str, data: Path, output: Path, settings: AlignmentSettings = SET
         opened = (opened_whole if kind == "whole" else opened_alone)(output, process.device)
         characters = 4 * (settings.max_length or 0)
         pairs = [open_source(each, characters=characters, heldout=0, seed=settings.seed) for each in chosen]
-        job = (GoingOn if kind == "whole" else AlignmentJob)(
-            opened, pairs, [each.weight for each in chosen], settings, process
-        )
+        job = AlignmentJob(opened, pairs, [each.weight for each in chosen], settings, process)
         carry_out(job, folder, kept=True, restart=False, shown=True)
     return output / kind
 

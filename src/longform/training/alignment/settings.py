@@ -92,6 +92,8 @@ class AlignmentSettings(TrainingSettings):
         passage_boundaries: where a passage may begin.
         same_document_negatives: share of the loss (0 to 1) in which a query tells its passages from the others of
             their document; the rest tells them from those of other documents.
+        similar_documents: whether the documents of a step are alike (TF-IDF of their beginnings), so that a query's
+            document is told from its neighbours, not from documents about something else.
         documents_per_step: documents of one optimiser step, of each process: a query's other documents are what it must
             tell its own from.
         queries_per_document: queries of a document in one step at most.
@@ -117,6 +119,7 @@ class AlignmentSettings(TrainingSettings):
     passage_tokens: int | None = None
     passage_boundaries: str = one_of(BOUNDARIES, "tokens")
     same_document_negatives: float = 0.0
+    similar_documents: bool = False
     documents_per_step: int = 8
     queries_per_document: int = 4
     tokens_per_forward: int = 8192

@@ -116,6 +116,10 @@ class PairSource(ABC):
     key: str
 
     @abstractmethod
+    def text(self, place: int) -> str:
+        """The document at a place."""
+
+    @abstractmethod
     def example(self, place: int, draw: random.Random, *, most: int | None) -> Example:
         """A document with ``most`` of its queries, or all; which, and which are made, is drawn."""
 
@@ -158,6 +162,10 @@ class GivenPairs(PairSource):
         self.taught = [place for place in self.taught if asked[place]]
         self.asking |= asked
 
+    def text(self, place: int) -> str:
+        """See PairSource."""
+        return self.documents[place]
+
     def example(self, place: int, draw: random.Random, *, most: int | None) -> Example:
         """See PairSource."""
         numbers = self.asking[place]
@@ -198,6 +206,10 @@ class MadePairs(PairSource):
         if not usable:
             raise DataError(f"no pair ({', '.join(kinds)}) can be made of any of {len(documents)} texts: all too short")
         self.part(usable, heldout, seed)
+
+    def text(self, place: int) -> str:
+        """See PairSource."""
+        return self.texts[place]
 
     def _made(self, place: int, draw: random.Random) -> MadePair | None:
         for kind in draw.sample(self.kinds, len(self.kinds)):

@@ -6,6 +6,7 @@ Axes: Q queries, D documents, P their passages (one of each, where it has one ve
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from longform.evaluation.retrieval import Ranker, cosine_ranker, ranking_scores,
 from longform.inference.chunks import beginning, chunk_plan, tokens_around
 from longform.inference.encoders import Encoder
 from longform.training.alignment.settings import AlignmentSettings
+from longform.training.alignment.similar import similar_batches
 from longform.training.alignment.sources import Example, PairSource
 
 SHORT = (20, 300)  # characters of a sentence that is to keep its vector
@@ -182,6 +184,7 @@ class AlignmentSteps:
     ) -> None:
         self.sources, self.weights, self.reader, self.settings = sources, weights, reader, settings
         self.rank, self.processes = rank, processes
+        self._batches = lru_cache(maxsize=len(sources))(self._ordered)  # a pass of each source is ordered once
 
     def steps(self, start: int = 0) -> Iterator[list[Step]]:
         """From step ``start`` on, without end."""
@@ -204,17 +207,22 @@ class AlignmentSteps:
             yield chosen, visits[chosen]
             visits[chosen] += 1
 
-    def _step(self, number: int, source: int, visit: int) -> Step:
-        """Documents in a new order in each pass over the source; what is left over of a pass is not read in it."""
-        places, size = self.sources[source].taught, self.settings.documents_per_step
-        passed, batch = divmod(visit, max(1, len(places) // size))
-        order = list(places)
+    def _ordered(self, source: int, passed: int) -> list[list[int]]:
+        """Batches of one pass over a source, in a new order; what is left over of a pass is not read in it."""
+        order, size = list(self.sources[source].taught), self.settings.documents_per_step
         random.Random(f"order {source} {passed} {self.settings.seed}").shuffle(order)
+        if self.settings.similar_documents:
+            texts = [self.sources[source].text(place) for place in order]
+            return [[order[place] for place in batch] for batch in similar_batches(texts, size)]
+        return [order[first : first + size] for first in range(0, len(order), size)]
+
+    def _step(self, number: int, source: int, visit: int) -> Step:
+        """Examples of the documents of one batch, and short texts."""
+        passed, batch = divmod(visit, max(1, len(self.sources[source].taught) // self.settings.documents_per_step))
         draw = random.Random(f"step {number} {self.rank} {self.settings.seed}")
         most = self.settings.queries_per_document
-        chosen = [
-            self.sources[source].example(place, draw, most=most) for place in order[batch * size : (batch + 1) * size]
-        ]
+        places = self._batches(source, passed)[batch]
+        chosen = [self.sources[source].example(place, draw, most=most) for place in places]
         documents = [example.document for example in chosen] if self.settings.keep_weight else []
         return self.reader.step(chosen, sentences_of(documents, self.settings.keep_texts, draw))
 
