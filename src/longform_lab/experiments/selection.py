@@ -2,12 +2,15 @@
 
     python -m longform_lab.experiments.selection fidelity TEXTS.parquet --length 4096 --attention 64,16,0 64,16,10
     python -m longform_lab.experiments.selection recall --selected 0 2 8
+    python -m longform_lab.experiments.selection needle TEXTS.parquet --length 16384 --documents 16 --selected -1 0 8
 
 ``fidelity`` converts the bundled all-MiniLM-L6-v2 for so many tokens, with window, tokens a slot and selected slots of
 each ``--attention``, and compares hidden states with those of full attention with the same weights and positions. Times
 are seconds of a process on one thread, the least of two passes, beside those of the first ``--attention``.
 ``recall``: pairs of a key and its value fill the first half of a text densely, keys are asked in the second; two layers
 64 wide learn it, with full attention, with a window of 8 tokens and slots of 8, and with some slots selected.
+``needle``: a sentence with a name and a number is planted in each text, and asked for among the text's passages of 128
+tokens: those of ``minilm-16k``'s whole reading with so many selected slots, or of the original's, read alone.
 
 Axes: B batch, n tokens, D hidden.
 """
@@ -17,6 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
@@ -24,11 +28,17 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 import longform
 from longform import LinformerEncoder
 from longform.data.text import read_documents
+from longform.inference.chunks import encode_chunks
+from longform.inference.encoders import Encoder
+from longform.layers.attention import LinformerAttention
 from longform.models.inference import pack_weights
+from longform_lab.experiments.weights import NAME
 from longform_lab.records import RECORDS, Record, append_records
 
 LENGTH, KEYS, PAIRS, ASKED, WIDTH = 128, 32, 32, 6, 64  # of the task of recall; as many values as keys
 RATE, WARMUP, BATCH = 2e-3, 100, 16
+FIRST_NAMES = ("Marlen", "Otto", "Ines", "Pavel", "Ruth", "Anders", "Lucia", "Tomas")
+LAST_NAMES = ("Duquette", "Halloran", "Brandt", "Okafor", "Lindqvist", "Moreau", "Castellano", "Whitfield")
 
 
 def documents(texts: list[str], tokenizer: Any, length: int, count: int) -> Iterator[Tensor]:
@@ -141,22 +151,62 @@ def recall(selected: int | None, seed: int, steps: int) -> Record:
     return Record(name="selection_recall", metrics={"accuracy": right, "loss": loss.item()}, settings=settings)
 
 
+def planted(texts: list[str], length: int, count: int, tokenizer: Any) -> Iterator[tuple[str, str, int]]:
+    """Texts of about ``length`` tokens with a sentence in them, what asks for it, and the character where it begins."""
+    given = documents(texts, tokenizer, length, count)
+    for number, ids in enumerate(given):
+        text = tokenizer.decode(ids[0], skip_special_tokens=True)
+        stops = [at + 2 for at in range(len(text)) if text.startswith(". ", at)]
+        place = min(stops, key=lambda at: abs(at - len(text) * (number + 0.5) / count))
+        name = f"{FIRST_NAMES[number % 8]} {LAST_NAMES[number // 8 % 8]}"
+        sentence = f"The access code of {name} is {10_000 + 7919 * number % 90_000}. "
+        yield text[:place] + sentence + text[place:], f"access code of {name}", place
+
+
+def needle(texts: list[str], length: int, count: int, selected: int | None) -> Record:
+    """Share of texts whose planted sentence is in the first passage, with ``selected`` slots; None: read alone."""
+    encoder = Encoder.from_pretrained("bundled" if selected is None else NAME, dtype="float32")
+    for layer in encoder.model.modules():
+        if isinstance(layer, LinformerAttention):
+            layer.selected_slots = selected or 0
+    ranks = []
+    for text, question, place in planted(texts, length, count, encoder.tokenizer):
+        (found,) = encode_chunks(encoder, text, chunk_tokens=128, alone=selected is None)
+        holds = np.flatnonzero((found.spans[:, 0] <= place) & (place < found.spans[:, 1]))[0]
+        scores = found.vectors @ encoder.encode(question)
+        ranks.append(int((scores > scores[holds]).sum()))
+    return Record(
+        name="selection_needle",
+        metrics={"first": np.mean(np.array(ranks) == 0).item(), "mean_rank": 1 + np.mean(ranks).item()},
+        settings={"selected_slots": selected, "length": length, "documents": len(ranks), "chunk_tokens": 128},
+    )
+
+
 def main() -> None:
     """Measure, print and append the records."""
     torch.set_num_threads(1)
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("what", choices=("fidelity", "recall"))
-    made.add_argument("texts", nargs="*", help="of fidelity: files with documents")
+    made.add_argument("what", choices=("fidelity", "recall", "needle"))
+    made.add_argument("texts", nargs="*", help="of fidelity and needle: files with documents")
     made.add_argument("--length", type=int, default=4096, help="tokens of a document")
     made.add_argument("--documents", type=int, default=2)
     made.add_argument("--attention", nargs="+", default=["64,16,0", "64,16,10"], help="window,tokens a slot,selected")
-    made.add_argument("--selected", type=int, nargs="+", default=[-1, 0, 2, 8], help="of recall; -1: full attention")
+    made.add_argument(
+        "--selected",
+        type=int,
+        nargs="+",
+        default=[-1, 0, 2, 8],
+        help="of recall and needle; -1: full attention, or passages read alone",
+    )
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("--steps", type=int, default=2000)
     given = made.parse_args()
     if given.what == "fidelity":
         attentions: Any = [tuple(map(int, each.split(","))) for each in given.attention]
         records = fidelity(given.texts, given.length, given.documents, attentions)
+    elif given.what == "needle":
+        chosen = [None if each < 0 else each for each in given.selected]
+        records = (needle(given.texts, given.length, given.documents, each) for each in chosen)
     else:
         records = (recall(None if each < 0 else each, given.seed, given.steps) for each in given.selected)
     for record in records:
