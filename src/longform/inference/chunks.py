@@ -221,6 +221,11 @@ def chunk_plan(
     room = encoder.limit - special.total - len(tokens.prompt)
     size = min(chunk_tokens, room) if alone else chunk_tokens
     chunks = chunks_of(text, tokens.offsets, size=size, overlap=overlap, boundaries=boundaries)
+    longest = max((chunk.end - chunk.first for chunk in chunks), default=0)
+    if longest > room:
+        raise ConfigurationError(
+            f"a chunk has {longest:,} tokens, the model takes {room:,} beside special ones: make it smaller"
+        )
     stretches = _single_chunks(chunks) if alone else _stretches(chunks, len(tokens.ids), room)
     readings = [_reading(stretch, tokens, chunks, special) for stretch in stretches]
     titled = tokens.title.start < tokens.title.stop and not alone
@@ -308,10 +313,6 @@ def _stretches(chunks: Sequence[Chunk], length: int, room: int) -> Iterator[_Str
     begun = 0
     while begun < len(chunks):
         first, end = chunks[begun].first, chunks[begun].end
-        if end - first > room:
-            raise ConfigurationError(
-                f"a chunk has {end - first:,} tokens, the model takes {room:,} beside special ones: make it smaller"
-            )
         after = begun + 1
         while after < len(chunks) and chunks[after].end - first <= own:
             after += 1

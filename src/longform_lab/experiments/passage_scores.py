@@ -110,6 +110,7 @@ def named_chunks(named: Sequence[tuple[str, str]], tokenizer: Any) -> Task:
         text = whole[: 6 * LIMIT]
         found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         offsets = np.array(found["offset_mapping"]).reshape(-1, 2)[:LIMIT]
+        text = text[: offsets[-1, 1]]
         spans = [(chunk.start, chunk.stop) for chunk in chunks_of(text, offsets, size=PASSAGE)]
         if len(spans) < 6:
             continue
