@@ -165,19 +165,28 @@ def documents_of(name: str, data: Path) -> Task:
 
 
 def contenders(task: Task, encoder: Encoder, name: str, *, alone: bool) -> dict[str, Ranker]:
-    """Rankers by name: chunks with several weights of their document's mean, and with their title."""
+    """Rankers by name: chunks, with several weights of their document's mean, its opening, and its title."""
     wanted = encoder.collect(task.queries).values
     how: Any = {"chunk_tokens": CHUNK} if task.spans is None else {"boundaries": task.spans}
     plain = [each.vectors for each in encode_chunks(encoder, task.documents, alone=alone, **how)]
     found = {f"{name} + {weight} mean" if weight else name: [mixed(own, weight) for own in plain] for weight in WEIGHTS}
     found[f"{name} + opening"] = [own + own[:1] for own in plain]
     if task.spans is not None:
-        titled = encode_chunks(encoder, task.documents, alone=alone, title_field="title", **how)
-        found[f"{name}{TITLED}"] = [each.vectors for each in titled]
-        titles = encoder.collect([document.fields["title"] for document in task.documents]).values
-        found[f"{name} + vector of the title"] = [own + title for own, title in zip(plain, titles, strict=True)]
+        found |= with_titles(task.documents, plain, encoder, name, alone=alone, **how)
     starts = None if task.spans is not None else np.cumsum([0, *map(len, plain)])[:-1]
     return {label: cosine_ranker(wanted, np.concatenate(vectors), starts) for label, vectors in found.items()}
+
+
+def with_titles(
+    documents: Sequence[Document], plain: Sequence[np.ndarray], encoder: Encoder, name: str, **how: Any
+) -> dict[str, list[np.ndarray]]:
+    """Vectors of chunks by name: with the title read in front of the document, and with that of the title beside."""
+    titled = encode_chunks(encoder, documents, title_field="title", **how)
+    titles = encoder.collect([document.fields["title"] for document in documents]).values
+    return {
+        f"{name}{TITLED}": [each.vectors for each in titled],
+        f"{name} + vector of the title": [own + title for own, title in zip(plain, titles, strict=True)],
+    }
 
 
 def mixed(vectors: np.ndarray, weight: float) -> np.ndarray:
