@@ -23,6 +23,7 @@ from strategies import MASK_KINDS, generator, normal, texts
 
 HEADS, DIM = 2, 3
 DTYPES = st.sampled_from([torch.float64, torch.float32])
+PATHS = ("sdpa", "eager", "compiled", "without a gradient")
 SELECTED = st.sampled_from([0, 0, 1, 2, 5, 24])  # far slots that a block sees token by token: none to all
 
 
@@ -45,8 +46,9 @@ def cases(draw: st.DrawFn, kinds: tuple[str, ...] = MASK_KINDS):
 
 @contextmanager
 def taking(path: str) -> Iterator[pytest.MonkeyPatch]:
-    """Calls inside go the way of a compiled graph, if that is the ``path``."""
-    with pytest.MonkeyPatch.context() as patch:
+    """Calls inside go the way of a compiled graph, or of inference, if that is the ``path``."""
+    gradient = torch.is_grad_enabled() and path != "without a gradient"
+    with pytest.MonkeyPatch.context() as patch, torch.set_grad_enabled(gradient):
         if path == "compiled":
             patch.setattr(torch.compiler, "is_compiling", lambda: True)
         yield patch

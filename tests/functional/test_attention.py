@@ -85,17 +85,6 @@ def test_a_hidden_slot_takes_no_attention_from_the_others(path):
     assert_close(out, short)
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_gradcheck(path):
-    inputs = [normal(generator(3), *shape, grad=True) for shape in ((1, 2, 3, 2), (1, 2, 4, 2), (1, 2, 4, 2))]
-    slot_mask = torch.tensor([[[True, True, False, True], [False, True, True, False]]])
-
-    def out(query, key, value):
-        return slot_attention(query, key, value, slot_mask=slot_mask, output_attentions=path == "eager")[0]
-
-    assert torch.autograd.gradcheck(out, inputs)
-
-
 def test_dropout_is_on_the_weights_and_keeps_the_mean():
     query, key, value = heads_of(generator(4))
     plain, weights = slot_attention(query, key, value, output_attentions=True)

@@ -1,22 +1,17 @@
-"""Biases by distance: buckets, attention with a window, attention to all tokens; which kernels may be chosen."""
+"""Biases by distance: buckets, attention to all tokens, which kernels may be chosen; test_window.py has windows."""
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from kernel_tables import machine, only, taken
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
-from window_cases import DTYPES, SELECTED, Inputs, cases
 
 from longform.functional.attention import slot_attention
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.positions.distances import distance_buckets, saturated_distance
 from longform.functional.slots import make_slots
 from longform.functional.window.call import WindowCall
-from strategies import MASK_KINDS, Text, generator, gradients, normal, seeds
+from strategies import generator, gradients, normal
 from tolerances import assert_close
-
-WAYS = ("formula", "documents", "eager", "compiled")
 
 
 @pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (8, 8), (8, 4), (4, 8), (64, 300), (32, 64)])
@@ -31,24 +26,6 @@ def test_buckets_are_those_of_mpnet(buckets, longest):
 
 def test_the_reach_of_mpnet():
     assert saturated_distance(32, 128) == 91
-
-
-@settings(max_examples=25)
-@given(seeds, DTYPES, st.sampled_from([None, 3.5]), st.sampled_from([0, 1, 3]), SELECTED, st.data())
-@pytest.mark.parametrize("way", WAYS)
-def test_output_and_gradients_equal_the_twin(way, seed, dtype, budget, sinks, selected, data):
-    case = data.draw(cases(kinds=("full", "right", "empty") if way == "documents" else MASK_KINDS))
-    reach = data.draw(st.integers(1, case[0] + 1))
-    inputs = Inputs(case, seed, dtype, sinks, reach, selected)
-    assume(inputs.decided)
-    with only(window="documents" if way == "documents" else "formula"), torch.set_grad_enabled(way != "documents"):
-        out, _ = inputs.fast(way, budget)
-    expected = torch.where(inputs.defined, inputs.twin(budget), 0.0)
-    assert_close(torch.where(inputs.defined, out, 0.0), expected)
-    if way != "documents":
-        found, wanted = (gradients(x, inputs.cotangent, inputs.leaves) for x in (out, expected))
-        for one, other in zip(found, wanted, strict=True):
-            assert_close(one, other)
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "formula"])
@@ -90,12 +67,3 @@ def test_no_other_kernel_is_chosen(units):
             bias.requires_grad_()
             assert taken("window", WindowCall(*heads, lambda: slots, 8, distance_bias=bias)) == "formula"
             assert taken("attention", AttentionCall(*heads, distance_bias=bias)) == "sdpa"
-
-
-def test_a_row_of_padding_alone_is_finite():
-    mask = torch.tensor([[0] * 24, [1] * 24])
-    inputs = Inputs((4, 2, True, 12, Text(2, 24, mask)), 7, reach=5)
-    out, _ = inputs.fast("sdpa", 3.0)
-    assert torch.isfinite(out).all()
-    assert all(torch.isfinite(x).all() for x in gradients(out, torch.ones_like(out), inputs.leaves))
-    assert_close(out[1], inputs.twin(3.0)[1])

@@ -1,4 +1,4 @@
-"""The compiled kernel, by this machine's units and by loops, against the float64 twins."""
+"""Attention by the compiled kernels, inferred and trained through: against float64, by native units and by loops."""
 
 import copy
 import math
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kernel_tables import machine, only, taken
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional.attention import compiled, usable_slots
+from longform.functional.attention import compiled, slot_attention, usable_slots
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.dispatch import listening
 from longform.functional.native import library as native_library
@@ -26,6 +26,7 @@ from longform.functional.window.document import DocumentPart, FarSlots, far_slot
 from longform.functional.window.formula import far_bias, far_parts
 from longform.functional.window.sdpa_inference import SdpaDocument
 from longform.layers.attention import LinformerAttention
+from longform.layers.geometry import Projection
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
@@ -34,17 +35,44 @@ UNITS_OF_THE_MACHINE = native_library.best_units
 pytestmark = pytest.mark.usefixtures("units")
 
 
-def subject(query, key, value, usable):
+def infer(query, key, value, usable=None):
     return compiled.infer(AttentionCall(query, key, value, usable))
 
 
-def given_heads(queries: int, keys: int, dim: int = 32, heads: int = 3, batch: int = 2):
-    source = generator(queries + keys)
-    return [normal(source, batch, n, heads, dim, dtype=HALF).transpose(1, 2) for n in (queries, keys, keys)]
+def train(query, key, value, usable=None):
+    return compiled.train(AttentionCall(query, key, value, usable))
+
+
+def given_heads(queries: int, keys: int, dim: int = 32, heads: int = 3, batch: int = 2, seed: int = 0):
+    """Queries, keys, values as a layer has them, and the output's gradient, of less than 1 in its sums."""
+    source = generator(seed + queries + keys)
+    found = [normal(source, batch, n, heads, dim, dtype=HALF).transpose(1, 2) for n in (queries, keys, keys)]
+    return found, normal(source, batch, queries, heads, dim, dtype=HALF).transpose(1, 2) * queries**-0.5
+
+
+def outcome(call, heads, slope, dtype=HALF):
+    """The output and the gradients of all three."""
+    own = [x.detach().to(dtype).requires_grad_() for x in heads]
+    out = call(*own)
+    return [out, *torch.autograd.grad(out, own, slope.to(dtype))]
 
 
 def exact(heads, **options):
     return scaled_dot_product_attention(*(x.double() for x in heads), **options)
+
+
+def both(heads, slope, usable=None):
+    """The output and the gradients beside those of float64."""
+    ours = outcome(lambda *x: train(*x, usable), heads, slope)
+    right = outcome(lambda *x: scaled_dot_product_attention(*x, attn_mask=usable), heads, slope, torch.float64)
+    return list(zip(ours, right, strict=True))
+
+
+def check(heads, slope, usable=None):
+    pairs = both(heads, slope, usable)
+    for found, right in [(infer(*heads, usable), pairs[0][1]), *pairs]:
+        assert found.dtype == HALF
+        assert_close(found, right)
 
 
 def test_the_library_is_built_where_there_is_a_compiler():
@@ -53,79 +81,119 @@ def test_the_library_is_built_where_there_is_a_compiler():
 
 
 @pytest.mark.parametrize("dim", [32, 64, 96])
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 7), (33, 2), (31, 31), (64, 65), (70, 97), (1100, 40)])
-def test_equals_the_exact_softmax(queries, keys, dim):
-    heads = given_heads(queries, keys, dim)
-    out = subject(*heads, None)
-    assert out.dtype == HALF
-    assert_close(out, exact(heads))
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1, 1), (3, 7), (33, 2), (31, 31), (64, 65), (70, 97), (130, 97), (1100, 40)]
+)
+def test_output_and_gradients_equal_float64(queries, keys, dim):
+    check(*given_heads(queries, keys, dim))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 80), st.integers(1, 3), seeds)
+def test_any_shape(queries, keys, batch, seed):
+    check(*given_heads(queries, keys, batch=batch, seed=seed))
 
 
 @pytest.mark.parametrize("groups", [1, 3])
 def test_hidden_slots(groups):
     """In the middle, at the end, whole groups of 32, and all of them: then slot 0 is seen."""
-    heads, mask = given_heads(5, 70), torch.ones(2, groups, 70, dtype=torch.bool)
+    (heads, slope), mask = given_heads(5, 70), torch.ones(2, groups, 70, dtype=torch.bool)
     mask[0, :, 2], mask[0, :, 30:], mask[1] = False, False, False
     mask[0, 0, 5] = groups > 1
-    usable = usable_slots(mask)
-    assert_close(subject(*heads, usable), exact(heads, attn_mask=usable))
-    one = usable[:1]  # the same for every document
-    assert_close(subject(*heads, one), exact(heads, attn_mask=one))
+    for usable in (usable_slots(mask), usable_slots(mask[:1])):  # the same for every document
+        check(heads, slope, usable)
+    for found in outcome(lambda *x: train(*x, usable_slots(mask)), heads, slope)[2:]:
+        assert not found[1, :, 1:].any()
 
 
 def test_hidden_slots_may_hold_anything():
-    heads, mask = given_heads(5, 70), torch.ones(2, 70, dtype=torch.bool)
+    (heads, _), mask = given_heads(5, 70), torch.ones(2, 70, dtype=torch.bool)
     mask[:, 41:] = False
-    expected = subject(*heads, usable_slots(mask[:, None]))
+    expected = infer(*heads, usable_slots(mask[:, None]))
     for x in heads[1:]:
         x[:, :, 64:] = math.nan  # whole groups are never read; bias hides the rest
         x[:, :, 41:64] = 1e15
-    assert torch.equal(subject(*heads, usable_slots(mask[:, None])), expected)
+    assert torch.equal(infer(*heads, usable_slots(mask[:, None])), expected)
 
 
 @pytest.mark.parametrize("shift", [-300.0, -70.0, 70.0, 300.0])
 def test_logits_far_from_0(shift):
     """All of a row's logits shifted: powers that would run over or under."""
-    query, key, value = given_heads(40, 50)
+    query, key, value = given_heads(40, 50)[0]
     query[..., 0], key[..., 0] = 8.0, shift / 8.0 * 32**0.5
-    assert_close(subject(query, key, value, None), exact([query, key, value]))
+    assert_close(infer(query, key, value), exact([query, key, value]))
+
+
+def test_large_logits():
+    """Powers that run out of floats, so that the forward pass looks for the largest."""
+    (query, key, value), slope = given_heads(40, 50)
+    for found, right in both([query * 30, key * 30, value], slope * 1e-2):
+        assert (found - right).norm() < 2e-2 * right.norm()
 
 
 def test_nan_stays_in_its_row_and_spreads_from_keys():
-    heads = given_heads(40, 50)
+    heads, slope = given_heads(40, 50)
     heads[0][1, 2, 7] = math.nan
-    out = subject(*heads, None)
-    bad = out.isnan().any(-1)
-    assert bad[1, 2, 7]
-    assert bad.sum() == 1
+    for found in (infer(*heads), *outcome(train, heads, slope)[:2]):
+        bad = found.isnan().any(-1)
+        assert bad[1, 2, 7]
+        assert bad.sum() == 1
     heads[1][0, 1, 3] = math.nan
-    assert subject(*heads, None)[0, 1].isnan().all()
+    assert infer(*heads)[0, 1].isnan().all()
 
 
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_rows_of_any_stride(contiguous):
-    heads = [x.mT.contiguous().mT if not contiguous else x.contiguous() for x in given_heads(40, 50)]
-    assert_close(subject(*heads, None), exact(heads))
+    heads, slope = given_heads(40, 50)
+    check([x.mT.contiguous().mT if not contiguous else x.contiguous() for x in heads], slope)
+
+
+def test_a_gradient_without_strides_of_its_own():
+    heads, slope = given_heads(9, 5)
+    check(heads, torch.ones((), dtype=HALF).expand_as(slope))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_change_nothing(threads):
-    heads = given_heads(600, 50)
-    expected = subject(*heads, None)
+    heads, _ = given_heads(600, 50)
+    expected = infer(*heads)
     with patch("torch.get_num_threads", lambda: threads):
-        assert torch.equal(subject(*heads, None), expected)
+        assert torch.equal(infer(*heads), expected)
+
+
+def test_queries_are_shared_out_where_there_are_fewer_heads_than_threads():
+    with patch("torch.get_num_threads", lambda: 3):
+        check(*given_heads(1_500, 40, heads=1, batch=1))
 
 
 def test_threads_of_python_have_memory_of_their_own():
-    heads, found = given_heads(300, 90), []
-    expected = subject(*heads, None)
-    threads = [threading.Thread(target=lambda: found.append(subject(*heads, None))) for _ in range(4)]
+    (heads, _), found = given_heads(300, 90), []
+    expected = infer(*heads)
+    threads = [threading.Thread(target=lambda: found.append(infer(*heads))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(found) == 4
     assert all(torch.equal(out, expected) for out in found)
+
+
+def test_rounding():
+    """As far off float64's as what torch's fused attention gives, or less."""
+    heads, slope = given_heads(1500, 40)
+    fused = outcome(scaled_dot_product_attention, heads, slope)
+    for other, (found, right) in zip(fused, both(heads, slope), strict=True):
+        error, others = ((x.double() - right).norm() / right.norm() for x in (found, other))
+        assert error < 1.5 * others
+
+
+def test_a_document_alone_has_the_gradient_it_has_in_a_batch():
+    heads, slope = given_heads(40, 12)
+    with machine("amx"):
+        together = outcome(lambda *x: slot_attention(*x)[0], heads, slope)
+        alone = outcome(lambda *x: slot_attention(*x)[0], [x[:1] for x in heads], slope[:1])
+    for x, y in zip(alone, together, strict=True):
+        assert torch.equal(x, y[:1])
 
 
 WINDOWS = st.sampled_from([(4, 2), (32, 8), (48, 16), (40, 1)])
@@ -218,20 +286,62 @@ def test_the_layer_takes_it_and_equals_its_float64_twin(layer_kind):
     assert_close(alone[0], out[1, :130])
 
 
+TRAINED = {  # the operation that is trained through, and a layer that has it
+    "attention": {"max_length": 24, "projected_length": 6, "dropout": 0.1},
+    "window": {"max_length": 96, "projected_length": 12, "attention_window": 8,
+               "projection": Projection("mean", sink_tokens=1, memory_budget=40.0)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("operation", "options"), TRAINED.items(), ids=TRAINED)
+def test_a_layer_is_trained_through_it(operation, options):
+    """Under autocast, with padding and sinks; with dropout on the weights torch's own attention is taken."""
+    torch.manual_seed(0)
+    layer, length = LinformerAttention(64, 2, **options).eval(), options["max_length"]
+    hidden, mask = torch.randn(2, length, 64), torch.ones(2, length)
+    mask[1, 2 * length // 3 + 1 :] = 0
+
+    def gradients(half):
+        layer.zero_grad()
+        with torch.autocast("cpu", dtype=HALF, enabled=half):
+            out = layer(hidden, mask)
+        (out.float() * mask[..., None]).square().sum().backward()
+        return {name: x.grad.clone() for name, x in layer.named_parameters()}
+
+    with machine("amx"), listening() as heard:
+        found = gradients(True)
+    assert (operation, "compiled_training") in [choice[:2] for choice in heard]
+    for name, right in gradients(False).items():
+        if name != "key.bias":  # moves all logits alike, so that its gradient is 0
+            assert (found[name] - right).norm() < 0.05 * right.norm(), name
+    if "dropout" in options:
+        with machine("amx"), listening() as heard, torch.autocast("cpu", dtype=HALF):
+            layer.train()(hidden, mask)
+        assert (operation, "compiled_training") not in [choice[:2] for choice in heard]
+
+
 @pytest.mark.parametrize("units", ["amx", "avx512"])
 def test_who_is_served(units):
-    heads = given_heads(40, 50)
+    heads, _ = given_heads(40, 50)
     with machine(units):
         for operation in ("attention", "document"):
             assert taken(operation, AttentionCall(*heads)) == "compiled"
-            assert taken(operation, AttentionCall(*(x.float() for x in heads))) == "sdpa"
-            assert taken(operation, AttentionCall(*(x[..., :20] for x in heads))) == "sdpa"
-            assert taken(operation, AttentionCall(heads[0][:, :, :3], *heads[1:])) == "sdpa"
-        assert taken("attention", AttentionCall(heads[0].requires_grad_(), *heads[1:])) == "compiled_training"
+        for trains in (False, True):
+            heads[0].requires_grad_(trains)
+            assert taken("attention", AttentionCall(*heads)) == ("compiled_training" if trains else "compiled")
+            for operation in ("attention", "document"):
+                for other in (
+                    [x.float() for x in heads],
+                    [x[..., :31] for x in heads],
+                    [heads[0][:, :, :3], *heads[1:]],
+                ):
+                    assert taken(operation, AttentionCall(*other)) == "sdpa"
         with torch.no_grad():
             assert taken("attention", AttentionCall(*heads)) == "compiled"
-    with machine(), torch.no_grad():
+    with machine():
         assert taken("attention", AttentionCall(*heads)) == "sdpa"
+        with torch.no_grad():
+            assert taken("attention", AttentionCall(*heads)) == "sdpa"
 
 
 @pytest.mark.parametrize(

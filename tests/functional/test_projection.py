@@ -165,23 +165,6 @@ def test_a_channel_whose_valid_taps_are_zero_is_zero():
 
 
 @pytest.mark.parametrize("kind", ["mean", "max", "convolution"])
-def test_gradcheck(kind):
-    source = generator(5)
-    mask = torch.tensor([[1, 1, 0, 1, 0, 0, 0], [1] * 7, [0] * 7]).bool()
-    sizes = (3,) if kind == "convolution" else (1, 3)
-    slots = make_slots(mask, batch=3, length=7, device=mask.device, sizes=sizes, slots=3)
-    x, kernel = normal(source, 3, 7, 4, grad=True), away_from_zero(source, 1, 2, 3, grad=True)
-
-    def short(x, kernel):
-        blank = blank_padding(x, mask)
-        if kind == "convolution":
-            return convolve(blank.unflatten(2, (2, 2)), kernel, mask)
-        return mean_pool(blank, slots=slots, limit=3)[0] if kind == "mean" else max_pool(blank, slots, mask, limit=3)
-
-    assert torch.autograd.gradcheck(short, (x, kernel))
-
-
-@pytest.mark.parametrize("kind", ["mean", "max", "convolution"])
 def test_what_a_document_gets_does_not_depend_on_the_batch(kind):
     """The compiled form of the same functions keeps empty runs at the end, and nothing else."""
     x, mask = normal(generator(0), 2, 9, 4), torch.tensor([[1] * 9, [1] * 4 + [0] * 5]).bool()

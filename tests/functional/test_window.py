@@ -10,7 +10,7 @@ from reference.attention import (
     reference_full_attention,
     reference_over_batch,
 )
-from window_cases import DTYPES, HEADS, SELECTED, Inputs, cases, taking
+from window_cases import DTYPES, HEADS, PATHS, SELECTED, Inputs, cases, taking
 
 from longform.functional.masks import blank_padding
 from longform.functional.slots import Memory, make_slots
@@ -18,23 +18,24 @@ from longform.functional.window import windowed_attention
 from strategies import Text, gradients, seeds
 from tolerances import assert_close
 
-PATHS = ("sdpa", "eager", "compiled")
+REACHES = st.sampled_from([0, 0, 0, 1, 4])  # of a bias by distance
 
 
 @settings(max_examples=150)
-@given(cases(), seeds, DTYPES, st.sampled_from([None, 1.0, 3.5, 1e4]), st.sampled_from([0, 0, 1, 3]), SELECTED)
+@given(cases(), seeds, DTYPES, st.sampled_from([None, 1.0, 3.5, 1e4]), st.sampled_from([0, 0, 1, 3]), SELECTED, REACHES)
 @pytest.mark.parametrize("path", PATHS)
-def test_output_and_gradients_equal_the_twin(path, case, seed, dtype, budget, sinks, selected):
-    inputs = Inputs(case, seed, dtype, sinks, selected=selected)
+def test_output_and_gradients_equal_the_twin(path, case, seed, dtype, budget, sinks, selected, reach):
+    inputs = Inputs(case, seed, dtype, sinks, min(reach, case[0] + 1), selected)
     assume(inputs.decided)
     out, _ = inputs.fast(path, budget)
     assert torch.isfinite(out).all()
     expected = inputs.twin(budget)
     assert_close(torch.where(inputs.defined, out, 0.0), torch.where(inputs.defined, expected, 0.0))
-    found = gradients(out, inputs.cotangent, inputs.leaves)
-    wanted = gradients(torch.where(inputs.defined, expected, 0.0), inputs.cotangent, inputs.leaves)
-    for one, other in zip(found, wanted, strict=True):
-        assert_close(one, other)
+    if path != "without a gradient":
+        found = gradients(out, inputs.cotangent, inputs.leaves)
+        wanted = gradients(torch.where(inputs.defined, expected, 0.0), inputs.cotangent, inputs.leaves)
+        for one, other in zip(found, wanted, strict=True):
+            assert_close(one, other)
 
 
 @settings(max_examples=40)
@@ -98,12 +99,12 @@ def test_weights_give_the_output_and_sum_to_one(case, seed):
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("selected", [0, 2, 12])
+@pytest.mark.parametrize(("selected", "reach"), [(0, 0), (2, 0), (12, 0), (0, 5)])
 @pytest.mark.parametrize("length", [1, 4, 9, 12, 13, 24])
-def test_a_row_of_padding_is_finite_and_leaves_the_others_alone(path, selected, length):
+def test_a_row_of_padding_is_finite_and_leaves_the_others_alone(path, selected, reach, length):
     """Forward and backward."""
     mask = torch.tensor([[0] * length, [1] * length])
-    inputs = Inputs((4, 2, True, 12, Text(2, length, mask)), 7, selected=selected)
+    inputs = Inputs((4, 2, True, 12, Text(2, length, mask)), 7, reach=reach, selected=selected)
     out, _ = inputs.fast(path, 3.0)
     assert torch.isfinite(out).all()
     found = gradients(out, torch.ones_like(out), inputs.leaves)
@@ -145,24 +146,6 @@ def test_the_budget_is_what_all_slots_stand_for_together(path, selected):
             exact = min(length, near + 2 * selected)
             stands_for = min(budget, length - exact)
             assert math.isclose(float(out[0, 0, t, 0]), stands_for / (stands_for + exact), rel_tol=1e-12, abs_tol=1e-12)
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("selected", [0, 1])
-@pytest.mark.parametrize("length", [5, 8, 11])
-def test_gradcheck(path, selected, length):
-    mask = torch.ones(2, length).long()
-    mask[0, length - 2 :] = 0
-    mask[1, 3] = 0
-    inputs = Inputs((2, 2, True, 6, Text(2, length, mask)), 11, selected=selected)
-    assert inputs.decided
-    kept = inputs.defined
-
-    def out(*leaves):
-        inputs.heads, inputs.memory, inputs.bias = list(leaves[:3]), list(leaves[3:5]), leaves[5]
-        return inputs.fast(path, 3.0)[0] * kept
-
-    assert torch.autograd.gradcheck(out, inputs.leaves)
 
 
 def test_far_slots_of_the_twin_by_hand():

@@ -1,40 +1,22 @@
-"""The window without gradients: against its twin, against the path with gradients, and beside NaN."""
+"""The window without gradients: against the path with gradients, and beside NaN; test_window.py has the twin."""
 
 import math
 from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from kernel_tables import only
-from window_cases import DTYPES, SELECTED, Inputs, cases
+from window_cases import Inputs
 
 from longform.functional.dispatch import listening
 from longform.functional.masks import text_lengths
-from longform.functional.slots import Memory, make_slots
+from longform.functional.slots import Memory
 from longform.functional.window import sdpa_inference as subject
 from longform.functional.window import single_tokens, windowed_attention
 from longform.layers.attention import LinformerAttention
 from longform.layers.geometry import Projection
-from strategies import Text, generator, normal, seeds
+from strategies import Text
 from tolerances import assert_close
-
-
-def without_gradient(inputs: Inputs, budget: float | None):
-    with torch.no_grad():
-        return inputs.fast("sdpa", budget)[0]
-
-
-@settings(max_examples=120)
-@given(cases(), seeds, DTYPES, st.sampled_from([None, 1.0, 3.5, 1e4]), st.sampled_from([0, 0, 1, 3]), SELECTED)
-def test_output_equals_the_twin(case, seed, dtype, budget, sinks, selected):
-    inputs = Inputs(case, seed, dtype, sinks, selected=selected)
-    assume(inputs.decided)
-    out = without_gradient(inputs, budget)
-    assert torch.isfinite(out).all()
-    expected = inputs.twin(budget)
-    assert_close(torch.where(inputs.defined, out, 0.0), torch.where(inputs.defined, expected, 0.0))
 
 
 def long_text(
@@ -60,7 +42,7 @@ def test_chunks_of_blocks_equal_the_path_with_gradients(monkeypatch, selected, b
     given = 4, 2, [length, max(1, length - 4), max(1, length // 3)], length + 3
     inputs = long_text(*given, poison=math.nan, selected=selected)
     with_gradient = long_text(*given, selected=selected)
-    out = without_gradient(inputs, 5.0)
+    out = inputs.fast("without a gradient", 5.0)[0]
     assert (out[~inputs.defined.expand_as(out)] == 0).all()
     assert_close(out, with_gradient.fast("sdpa", 5.0)[0] * inputs.defined)
 
@@ -71,7 +53,7 @@ def test_bfloat16(monkeypatch, bias_size, selected):
     monkeypatch.setattr(subject, "BIAS_SIZE", bias_size)
     inputs = long_text(8, 4, [61, 40], 64, torch.bfloat16, selected=selected)
     with only(document="sdpa"):
-        out = without_gradient(inputs, None)
+        out = inputs.fast("without a gradient", None)[0]
     assert out.dtype == torch.bfloat16
     assert_close(torch.where(inputs.defined, out, 0.0), torch.where(inputs.defined, inputs.twin(None), 0.0))
 
@@ -87,7 +69,7 @@ def test_it_serves_padding_on_the_right_and_no_gradient():
 
     with listening() as heard:
         inputs.fast("sdpa", None)
-        without_gradient(inputs, None)
+        inputs.fast("without a gradient", None)[0]
         attend()
         attend(holes)
         attend(output_attentions=True)
@@ -101,30 +83,6 @@ def test_lengths_of_texts():
     assert text_lengths(torch.tensor(rows).bool(), batch=3, length=3) == [2, 0, 3]
     assert text_lengths(torch.tensor([[0, 1, 1]]).bool(), batch=1, length=3) is None
     assert text_lengths(None, batch=2, length=3) == [3, 3]
-
-
-@pytest.mark.parametrize("selected", [0, 2])
-def test_slot_sizes_of_their_own_in_one_batch(selected):
-    """A short text keeps a slot a token beside a long one with four."""
-    source, lengths = generator(3), [40, 9]
-    mask = torch.arange(40) < torch.tensor(lengths)[:, None]
-    slots = make_slots(mask, batch=2, length=40, device=mask.device, sizes=(1, 2, 4), slots=10)
-    assert slots.size.tolist() == [4, 1]
-    heads = [torch.where(mask[:, None, :, None], normal(source, 2, 2, 40, 3), 0.0) for _ in range(3)]
-    memory = [torch.where(slots.count[:, None, :, None] > 0, normal(source, 2, 2, 10, 3), 0.0) for _ in range(2)]
-    options = {"window": 4, "mask": mask, "memory_budget": 6.0, "selected": selected}
-    out = windowed_attention(*heads, lambda: Memory(*memory, None, slots), **options)[0]
-    options["output_attentions"] = True
-    expected = windowed_attention(*heads, lambda: Memory(*memory, None, slots), **options)[0]
-    assert_close(out, torch.where(mask[:, None, :, None], expected, 0.0))
-
-
-@pytest.mark.parametrize("selected", [0, 2])
-@pytest.mark.parametrize("bias", [None, -1e4])
-def test_without_a_bias_or_with_the_memory_off(bias, selected):
-    inputs = long_text(2, 2, [15], 15, selected=selected)
-    inputs.bias = bias if bias is None else torch.full_like(inputs.bias, bias)
-    assert_close(without_gradient(inputs, None), inputs.fast("sdpa", None)[0])
 
 
 @pytest.mark.parametrize("projection", ["mean", "max", "convolution"])

@@ -105,18 +105,3 @@ def test_a_text_of_k_tokens_gets_full_attention(kind, data, seed):
         layer.layer.memory_budget = None
     out, expected = layer(hidden, mask), full_attention(layer, hidden, mask)
     assert_close(out[mask.bool()], expected[mask.bool()])
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_gradcheck(kind):
-    layer = Layer(kind, 5)
-    mask = torch.ones(1, kind.longest).long()
-    mask[0, 1], mask[0, kind.longest - 1 :] = 0, 0
-    hidden = normal(generator(6), 1, kind.longest, kind.width, grad=True)
-    names = [name for name, parameter in layer.layer.named_parameters() if "matrix" in name or "kernel" in name]
-    leaves = [dict(layer.layer.named_parameters())[name] for name in names]
-
-    def out(hidden, *_):
-        return layer(hidden, mask)[mask.bool()]
-
-    assert torch.autograd.gradcheck(out, (hidden, *leaves), fast_mode=True)
