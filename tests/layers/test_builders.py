@@ -145,15 +145,6 @@ def test_every_layer_attends_to_the_context(options):
         encoder(positions="rotary")(x, context=torch.randn(2, 9, 16))
 
 
-def test_a_map_of_pairs_and_that_of_the_class_token():
-    layer, x = randomised(LinformerAttention(16, 4)), torch.randn(2, 41, 16)
-    found = effective_attention(layer, x).map
-    assert found.shape == (2, 4, 41, 41)
-    assert_close(found[:, :, 0].sum(dim=-1), torch.ones(2, 4))
-    values = layer.keys_and_values(layer.convolve(*layer.prepare(x, None)), None)[1]
-    assert_close(layer.output((found @ values).transpose(1, 2).flatten(2)), layer(x))
-
-
 class Conditioned(nn.Module):
     """adaLN: a norm whose scale and shift come from a condition (B, C), and are none at first."""
 

@@ -125,7 +125,8 @@ def test_autocast_and_scaler(dtype):
 
 
 def test_meta_device_dtype_and_pruning():
-    assert LinformerEncoder(16, 1, 4, device="meta").layers[0].attention.query.weight.is_meta
+    made = LinformerEncoder(16, 1, 4, device="meta", dtype=torch.bfloat16)
+    assert all(x.is_meta and x.dtype == torch.bfloat16 for x in made.parameters())
     encoder = LinformerEncoder(16, 1, 4, dtype=torch.float64)
     assert encoder(torch.randn(1, 9, 16).double()).dtype == torch.float64
     prune.l1_unstructured(encoder.layers[0].attention.key, "weight", 0.5)
@@ -157,7 +158,7 @@ def test_inputs_that_do_not_fit():
     encoder, hidden = LinformerEncoder(16, 1, 4, 20, positions="learned"), torch.zeros(2, 9, 16)
     for given, said in [
         ((torch.zeros(16),), r"hidden_states has shape \(16,\), expected \(batch, tokens, hidden_size\)"),
-        ((torch.zeros(2, 9, 15),), r"\(B, n, 16\)"),
+        ((torch.zeros(2, 9, 15),), r"expected \(batch, tokens, hidden_size\) = \(B, n, 16\)"),
         ((torch.zeros(2, 3, 3, 16),), "needs a layer with tile="),
         ((torch.zeros(2, 21, 16),), "n=21 tokens, this encoder takes at most max_length=20"),
         ((hidden, torch.ones(2, 8)), r"attention_mask has shape \(2, 8\)"),
@@ -168,6 +169,9 @@ def test_inputs_that_do_not_fit():
     with pytest.raises(InputError, match="not both"):
         encoder(hidden, torch.ones(2, 9), key_padding_mask=torch.zeros(2, 9))
     layer = LinformerAttention(16, 4, max_length=20, context_size=5)
+    for shape in ((9, 16), (1, 3, 3, 16), (16,), (2, 9, 15)):  # the stack takes one text (n, D), the layer none
+        with pytest.raises(InputError, match=r"expected \(batch, tokens, hidden_size\) = \(B, n, 16\)"):
+            layer(torch.zeros(shape))
     with pytest.raises(InputError, match=r"context has shape .*context_size"):
         layer(hidden, context=hidden)
     with pytest.raises(InputError, match="other batches"):

@@ -1,18 +1,12 @@
-"""The layer in other number formats and as a compiled graph sees it; the n x n map that its weights imply."""
+"""The layer in other number formats and as a compiled graph sees it."""
 
 import math
 
 import pytest
 import torch
-from attention_kinds import DIM, KINDS, Layer
+from attention_kinds import KINDS, Layer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.attention import (
-    reference_effective_map,
-    reference_effective_map_of_means,
-    reference_length,
-    reference_slot_size,
-)
 
 from strategies import generator, gradients, normal, seeds, texts
 from tolerances import TOLERANCES, assert_close
@@ -77,35 +71,3 @@ def test_what_a_compiled_graph_computes_is_the_same(kind, data, seed):
     assert torch.isfinite(compiled).all()
     kept = text.valid
     assert_close(compiled[kept], plain[kept])
-
-
-MAPPED = [kind for kind in KINDS if kind.projection in ("linear", "random", "mean") and not (kind.window or kind.sinks)]
-
-
-@pytest.mark.parametrize("kind", [kind for kind in MAPPED if len(set(kind.slots)) == 1], ids=str)
-@settings(max_examples=10)
-@given(st.data(), seeds)
-def test_weights_times_f_is_a_map_over_tokens(kind, data, seed):
-    """softmax(Q (E K)^T / sqrt(d)) F is n x n; times V it is the output of the head (theorem 1's P~)."""
-    lengths = st.integers(1, kind.longest)
-    text = data.draw(texts(lengths=lengths, batch=2, kinds=("full", "right", "holes")))
-    layer, hidden = Layer(kind, seed), normal(generator(seed), text.batch, text.length, kind.width)
-    out, weights = layer(hidden, text.mask, output_attentions=True)
-    seen = layer.layer.convolve(*layer.layer.prepare(hidden, text.mask))
-    values = layer.layer.value(seen).unflatten(2, (kind.heads, DIM))
-    rows = []
-    for b in range(text.batch):
-        valid = text.valid[b].tolist()
-        heads = []
-        for i, memory in enumerate(layer.memories()):
-            if memory.value is None:
-                base = math.ceil(kind.longest / memory.slots)
-                size = reference_slot_size(reference_length(valid), base_size=base, slots=memory.slots)
-                implied = reference_effective_map_of_means(weights[b, i], valid, size=size)
-                assert_close(implied.sum(dim=1), torch.ones(text.length).double())
-            else:
-                implied = reference_effective_map(weights[b, i], memory.value, valid)
-            assert (implied[:, ~text.valid[b]] == 0).all()
-            heads.append(implied @ values[b, :, i])
-        rows.append(layer.layer.output(torch.cat(heads, dim=1)))
-    assert_close(torch.stack(rows)[text.valid], out[text.valid])

@@ -54,17 +54,6 @@ def test_a_score_keeps_one_token_of_its_run(window):
             assert distance.min() < 1e-6
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-def test_a_batch_may_be_empty(window):
-    """As the last part of texts that are shared out may be, in inference and in training."""
-    made = layer("weighted_mean", attention_window=window)
-    hidden = torch.zeros(0, 20, 12, dtype=torch.float64, requires_grad=True)
-    made(hidden).sum().backward()
-    assert hidden.grad.shape == hidden.shape
-    with torch.no_grad():
-        assert made(hidden).shape == hidden.shape
-
-
 def test_new_scores_are_small_and_one_a_head_and_side():
     made = layer("weighted_mean").groups[0]
     assert isinstance(made, WeightedMeanProjection)

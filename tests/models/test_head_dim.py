@@ -36,19 +36,6 @@ def test_the_default_is_an_even_part_of_the_hidden_size(tmp_path: Path) -> None:
     assert default.config.head_size == 4
 
 
-@pytest.mark.parametrize("kind", ["narrow heads", "wide heads", "wide rotary heads"])
-@torch.no_grad()
-def test_a_model_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
-    made, ids = model(kind), text(3, 29)
-    attention, config = made.encoder.layers[0].attention, made.config
-    assert attention.output.weight.shape == (8, 2 * config.head_dim)
-    made.save_pretrained(tmp_path)
-    loaded = LinformerModel.from_pretrained(tmp_path)
-    assert loaded.config.head_dim == config.head_dim
-    expected = made(**ids).last_hidden_state
-    torch.testing.assert_close(loaded(**ids).last_hidden_state, expected, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("head_dim", [16, 32])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.no_grad()
