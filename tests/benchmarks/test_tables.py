@@ -1,0 +1,298 @@
+"""Rows that the tables of README.md and docs/ show of records, and the pictures that are drawn of them."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campaign import counting
+from campaign.counting import Tally, result
+
+from longform_lab.records import Record
+from longform_lab.tables import draw, speed_shapes
+from longform_lab.tables import write as tables
+from longform_lab.tables.long_retrieval_tables import beside_each_other, passages
+from longform_lab.tables.reproduction_tables import finetunings, of_this_version
+from longform_lab.tables.speed_tables import SPEED
+
+HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2"], "cores": 2, "threads": 2, "gpu": None}
+VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}
+SHARES = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in (
+    "products", "attention", "activation", "normalisation", "elementwise", "copies", "other"
+)}  # fmt: skip
+Expected = dict[str, list[str]]  # the rows of a table by its name, with or without the head
+
+
+def record(
+    name: str, settings: dict[str, Any], date: str = "2026-01-01", commit: str = "abc", **metrics: Any
+) -> Record:
+    return Record(
+        name=name, settings=settings, metrics=metrics, hardware=HARDWARE, versions=VERSIONS, commit=commit, date=date
+    )
+
+
+def speed(competitor: str, length: int, slots: int, *, date: str = "2026-01-01", **metrics: Any) -> Record:
+    """Of base size, one text, unless ``metrics`` says otherwise by the name of a setting."""
+    settings = {path.partition(".")[2]: value for path, value in SPEED.items() if path.startswith("settings.")}
+    settings |= {"size": "base", "work": "inference", "competitor": competitor, "length": length, "slots": slots}
+    settings |= {name: metrics.pop(name) for name in settings.keys() & metrics.keys()}
+    return record("speed", settings, date, **metrics)
+
+
+def with_hardware(made: Record, **hardware: Any) -> Record:
+    return dataclasses.replace(made, hardware={**HARDWARE, **hardware})
+
+
+def both_orders(older: Record, newer: Record) -> list[list[Record]]:
+    """The two with either of them measured first."""
+    dates = ("2026-01-01", "2026-01-02")
+    return [
+        [dataclasses.replace(older, date=dates[place]), dataclasses.replace(newer, date=dates[1 - place])]
+        for place in (0, 1)
+    ]
+
+
+def of_a_run(date: str, **seconds: float) -> list[Record]:
+    """Times of competitors, and how many times as fast as the first one they are."""
+    names = {"sdpa": "sdpa", "ours": "ours-linear", "lucidrains": "lucidrains", "tatp22": "tatp22"}
+    first = next(iter(seconds.values()))
+    return [speed(names[name], 512, 256, seconds=s, against_sdpa=first / s, date=date) for name, s in seconds.items()]
+
+
+def sts(model: str, score: float) -> Record:
+    return record("sts", {"model": model}, sts_spearman=score)
+
+
+def found(data: str, contender: str, score: float, date: str = "2026-01-01") -> Record:
+    return record("long_retrieval", {"data": data, "contender": contender}, date, ndcg_at_10=score)
+
+
+def classified(model: str, split: int | None, accuracy: float, commit: str = "abc", pooling: str = "lead") -> Record:
+    settings: dict[str, Any] = {
+        "data": "laws", "pooling": pooling, "model": model, "max_length": 4096 if model == "Longform" else 512,
+        "train_documents": 40, "test_documents": 60,
+    }  # fmt: skip
+    settings |= {} if split is None else {"split": split}
+    date = f"2026-11-{20 + (split or 0)}T00:00:00+00:00"
+    return record("classification", settings, date, commit, accuracy=accuracy, macro_f1=accuracy / 2)
+
+
+WHOLE, LATER = "2026-01-01T10:00:00", "2026-01-02T10:00:59"
+PRECISION = speed("ours-mean", 512, 256, seconds=0.25)
+CROSSINGS = [
+    speed("ours-mean", n, min(256, n // 2), against_sdpa=ratio)
+    for n, ratio in {128: 1.1, 256: 0.9, 512: 1.2, 2_048: 2.5}.items()
+]
+CASES: list[tuple[str, list[Record], Expected]] = [
+    ("machines with AMX have tables of their own", [
+        speed("ours-linear", 512, 256, seconds=1.0, against_sdpa=0.5),
+        with_hardware(speed("ours-linear", 512, 256, seconds=0.25, against_sdpa=2.0), cpu_features=["amx_bf16"]),
+    ], {"seconds": ["| 512 | 1 |"], "speed_amx": ["| 512 | 2.00 |"]}),
+    ("a length's numbers are of the run that has most of them", [
+        *of_a_run(LATER, sdpa=6.0, ours=5.0), *of_a_run(WHOLE, sdpa=4.0, ours=2.0, lucidrains=3.0),
+        *of_a_run("2026-01-03T10:00:00", tatp22=9.0),
+    ], {"seconds": ["| 512 | 2 | 4 | 3 | 9 |"]}),
+    ("and of the later of two that have as many", [
+        *of_a_run(LATER, sdpa=6.0, ours=5.0, lucidrains=7.0), *of_a_run(WHOLE, sdpa=4.0, ours=2.0, lucidrains=3.0),
+    ], {"seconds": ["| 512 | 5 | 6 | 7 |"]}),
+    *(("the paper's table keeps rows that have memory", records,
+       {"paper_table_3": ["| 1,024 | 256 | 1.50 | 1.6 | 4.00 | 2.9 |"]})
+      for records in both_orders(
+          speed("ours-linear", 1_024, 256, against_unfused=1.5, texts_against_unfused=4.0),
+          speed("ours-linear", 1_024, 256, against_unfused=2.7, texts_against_unfused=None))),
+    *(("another k takes no row from where the time goes", records, {"where_time_goes": [
+        "| 512 | Longform, linear, layerwise | 90% | 2% | 2% | 2% | 2% | 2% | 2% | 1.25 |"]})
+      for records in both_orders(
+          speed("ours-linear", 512, 256, against_floor=1.25, **SHARES),
+          speed("ours-linear", 512, 128, against_floor=2.0, **SHARES))),
+    ("other implementations are shown as times the time of ours", [
+        speed(name, length, slots, repeats=5, **{"against_ours-linear": ratio}) for name, length, slots, ratio in (
+            ("ours-linear", 512, 256, 1.0), ("ours-window", 512, 256, 0.5), ("tatp22", 512, 256, 0.8),
+            ("ours-linear", 128, 64, 1.0))
+    ], {"peers": ["| tokens | tatp22/linformer-pytorch |", "| 512 | 1.25 |"]}),
+    ("fewer rounds than five are said", [
+        speed("sdpa", 512, 256, against_sdpa=1.0, seconds=9.0, repeats=1),
+        speed("ours-linear", 512, 256, against_sdpa=1.5, seconds=6.0, repeats=4),
+        speed("ours-linear", 128, 64, against_sdpa=1.25, seconds=3.0, repeats=5),
+    ], {"speed": ["| 128 | 1.25 | – |", "| 512 | 1.50 (1) | 1.00 (1) |"],
+        "seconds": ["| 128 | 3 | – |", "| 512 | 6 (4) | 9 (1) |"]}),
+    ("memory is MiniLM's and a GPU is in no table of CPUs", [
+        speed("sdpa", 512, 256, size="minilm", peak_mib=12.4, repeats=2),
+        speed("sdpa", 512, 256, device="cuda", against_sdpa=1.0, against_floor=1.5, seconds=0.5),
+    ], {"pass_memory": ["| 512 | 12 |"], "speed": []}),
+    ("a row a length and a column a competitor", [
+        speed("sdpa", 512, 256, against_sdpa=1.0), speed("ours-linear", 512, 256, against_sdpa=1.5),
+        speed("ours-linear", 512, 128, against_sdpa=9.0),  # for the paper's table
+        speed("ours-linear", 128, 64, against_sdpa=1.25),
+        speed("tatp22", 512, 256, against_sdpa=None, missing="out of memory"),
+    ], {"speed": ["| tokens | Longform, linear, layerwise | full attention, SDPA |", "| 128 | 1.25 | – |",
+                  "| 512 | 1.50 | 1.00 |"]}),
+    ("where it pays is the shortest length without a slower longer one",
+     [*CROSSINGS, speed("tatp22", 512, 256, against_sdpa=9.0)],
+     {"crossings": ["| base | inference | Longform, mean | 512 | 128 | 1.10 | 2,048 | 2.5 |"]}),
+    ("nor one that is slower than unfused attention", [
+        *CROSSINGS[:2], speed("ours-mean", 512, 256, against_sdpa=1.2, against_unfused=0.75), CROSSINGS[3],
+    ], {"crossings": ["| base | inference | Longform, mean | 2,048 | 128 | 1.10 | 2,048 | 2.5 |"]}),
+    ("columns are the precisions that were measured", [
+        PRECISION, speed("ours-mean", 512, 256, seconds=0.125, dtype="int8"), speed("ours-mean", 128, 64, seconds=0.25),
+    ], {"precision": ["| size | tokens | encoder | bfloat16 | int8 |",
+                      "| base | 512 | Longform, mean | 250.0 | 125.0 |"]}),
+    ("time is shared out where it was profiled", [
+        speed("sdpa", 512, 256, against_floor=1.2, **SHARES), speed("tatp22", 512, 256),
+    ], {"where_time_goes": ["| 512 | full attention, SDPA | 90% | 2% | 2% | 2% | 2% | 2% | 2% | 1.20 |"]}),
+    ("the paper's table 3 beside ours",
+     [speed("ours-linear", 512, 128, against_unfused=1.6, texts_against_unfused=1.25)],
+     {"paper_table_3": ["| 512 | 128 | 1.60 | 1.5 | 1.25 | 1.7 |"]}),
+    ("speed in the README: lengths at which all three encoders were measured", [
+        *(speed(name, n, 256, batch=1, seconds=s, against_sdpa=ratio) for name, n, s, ratio in (
+            ("sdpa", 2_048, 8.0, 1.0), ("ours-window", 2_048, 4.0, 2.0), ("ours-linear", 2_048, 2.0, 4.0),
+            ("sdpa", 8_192, 9.0, 1.0), ("ours-window", 1_024, 1.0, 1.0)))
+    ], {"readme_speed": ["| 2,048 | 8.00 s | 4.00 s | 2.00 s | 2.0 | 4.0 |"]}),
+    ("quality in the README: each reading in its column", [
+        sts("original", 90.0), sts("minilm-16k", 85.0), sts("minilm-passages", 1.0),
+        sts("original trained as minilm-16k", 87.0),
+        found("qmsum-val", "original, cut", 30.0), found("qmsum-val", "original, chunks averaged", 35.0),
+        found("qmsum-val", "minilm-16k", 1.0), found("qmsum-val", "minilm-16k", 40.0, "2026-01-02"),
+        found("qmsum-val", "minilm-16k + BM25", 50.0),
+        found("qmsum-val", "original trained as minilm-16k, chunks averaged", 41.0),
+        found("qmsum-val", "original trained as minilm-16k, chunks averaged + BM25", 51.0),
+        found("scifact", "BM25", 45.0),
+    ], {"readme_quality": [
+        "| how alike two sentences are (STS-B dev) | Spearman × 100 | 90.0 | – | 87.0 | 85.0 | – | – | – |",
+        "| find the meeting for a question (QMSum) | nDCG@10 × 100 | 30.0 | 35.0 | 41.0 | 40.0 | 51.0 | 50.0 | – |",
+        "| find the paper for a summary (SciSummNet; others of its papers were trained on) | nDCG@10 × 100 "
+        "| – | – | – | – | – | – | – |",
+        "| find the abstract for a claim (SciFact, short texts) | nDCG@10 × 100 | – | – | – | – | – | – | 45.0 |",
+    ]}),
+    ("means are over the splits that both models have", [
+        classified("Longform", 1, 0.70), classified("original", 1, 0.68), classified("Longform", 2, 0.60),
+        classified("original", 2, 0.62), classified("Longform", 3, 0.10),
+        classified("original", None, 0.99, commit="old"), classified("Longform", 1, 0.90, pooling="cls"),
+    ], {"classification": [
+        "| laws | lead | 3e-05 | Longform | 4,096 | 2 | 65.0 ± 7.1 | 32.5 ± 3.5 |",
+        "| laws | lead | 3e-05 | original | 512 | 2 | 65.0 ± 4.2 | 32.5 ± 2.1 |",
+        "| laws | lead | 3e-05 | Longform is better by |  | 2 | +0.0 ± 2.8 | +0.0 ± 1.4 |",
+    ]}),
+    ("without a common split nothing is shown", [classified("Longform", 1, 0.7)], {"classification": []}),
+]  # fmt: skip
+
+
+def shown(table: str, records: list[Record]) -> list[str]:
+    """The head and the rows of a table."""
+    lines = tables.render_table(table, records).splitlines()
+    return [line for line in lines if line.startswith("|") and not line.startswith("|--")]
+
+
+@pytest.mark.parametrize(("records", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_rows_of_records(records: list[Record], expected: Expected) -> None:
+    for table, rows in expected.items():
+        lines = shown(table, records)
+        assert lines[len(lines) - len(rows) :] == rows
+        assert len(lines) - len(rows) <= 1
+
+
+def test_what_another_preset_does_not_measure_hides_nothing() -> None:
+    bars = speed("ours-linear", 512, 256, seconds=0.2, against_sdpa=1.5, against_floor=1.2, peak_mib=None,
+                 against_unfused=None, texts_against_unfused=None, **SHARES)  # fmt: skip
+    paper = speed("ours-linear", 512, 256, seconds=0.25, against_sdpa=None, against_floor=None, peak_mib=9.0,
+                  against_unfused=1.75, texts_against_unfused=1.25)  # fmt: skip
+    for records in both_orders(bars, paper):
+        assert shown("speed", records)[1:] == ["| 512 | 1.50 |"]
+        assert [len(shown(table, records)) for table in ("where_time_goes", "crossings")] == [2, 2]
+        assert shown("paper_table_3", records)[1:] == ["| 512 | 256 | 1.75 | 1.3 | 1.25 | 1.5 |"]
+        assert len(draw.chosen(records, "base", "peak_mib")) == 1
+        (beside,) = draw.chosen(records, "base", "seconds")
+        assert beside.metrics["seconds"] == 0.2
+    (latest,) = draw.chosen(both_orders(paper, paper)[0], "base", "seconds")
+    assert latest.date == "2026-01-02"
+
+
+def test_the_line_under_a_table_is_about_what_it_shows() -> None:
+    fast = dataclasses.replace(PRECISION, settings=PRECISION.settings | {"dtype": "int8"})
+    lone = dataclasses.replace(speed("ours-mean", 128, 64, seconds=0.1), commit="lone")
+    assert "lone" not in tables.render_table("precision", [PRECISION, fast, lone])
+
+
+def test_pictures_are_drawn_from_records_and_shown_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed_shapes, "PICTURES", tmp_path)
+    records = [speed("sdpa", n, n // 2, seconds=n * 1e-3) for n in (128, 256)]
+    assert tables.render_table("speed_pictures", records[:1]) == "*Not measured yet.*\n"
+    assert draw.draw_speed(records[:1], tmp_path) == []
+    assert [path.name for path in draw.draw_speed(records, tmp_path)] == ["speed-time.png"]
+    assert "](../pictures/speed-time.png)" in tables.render_table("speed_pictures", records)
+
+
+def test_a_picture_holds_what_was_measured_with_one_number_of_threads() -> None:
+    records = [speed("sdpa", n, min(n // 2, 256), seconds=n * 1e-3) for n in (128, 256, 512)]
+    records[1] = with_hardware(records[1], threads=3)
+    assert draw.chosen(records, "base", "seconds") == [records[0], records[2]]
+
+
+def test_a_file_of_the_campaign_is_the_sum_of_the_newest_of_each_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "SCALE", "full")
+    records = [
+        result("a::one", "kill", Tally(kills=20, compared=20), seconds=3.0, failed=True),
+        result("a::one", "kill", Tally(kills=30, compared=31), seconds=4.0, failed=False),
+        result("a::two", "kill", Tally(kills=5, compared=6), seconds=5.0, failed=False),
+        result("b::one", "fuzz", Tally(inputs=10_000), seconds=6.0, failed=True),
+    ]
+    assert shown("campaign", records)[1:] == [
+        "| fuzz | 1 | 10,000 | 0 | 0 | 1 | 6 |",
+        "| kill | 2 | 0 | 35 | 37 | 0 | 9 |",
+    ]
+
+
+def test_differences_in_retrieval_are_paired_by_query() -> None:
+    scores = {"original, chunks averaged": 50.0, "BM25": 60.0, "window 64": 51.0, "window 64 + BM25": 64.0}
+    rows = [
+        {"settings": {"data": "qmsum-val", "contender": name}, "metrics": {"per_query": [[score, score]]}}
+        for name, score in scores.items()
+    ]
+    assert beside_each_other(rows)[1] == [
+        ["qmsum-val", "original, chunks averaged", "50.0", "", "", ""],
+        ["qmsum-val", "BM25", "60.0", "+10.0 (+10.0 to +10.0)", "", ""],
+        ["qmsum-val", "window 64", "51.0", "+1.0 (+1.0 to +1.0)", "64.0", "+4.0 (+4.0 to +4.0)"],
+    ]
+
+
+def test_passages_are_compared_with_the_best_of_chunks_read_alone() -> None:
+    values = {"BM25": 40.0, "alone": 50.0, "alone + 0.5 mean": 52.0, "alone, title": 60.0, "whole": 53.0,
+              "whole + BM25": 55.0, "whole, title": 58.0}  # fmt: skip
+    rows = [
+        {"settings": {"data": "a", "contender": name, "steps": 7}, "metrics": {"per_query": [[value, value]]}}
+        for name, value in values.items()
+    ]
+    assert passages(rows)[1] == [
+        ["a", "7", "BM25", "40.0", "-12.0 (-12.0 to -12.0)", ""],
+        ["a", "7", "alone", "50.0", "-2.0 (-2.0 to -2.0)", ""],
+        ["a", "7", "alone + 0.5 mean", "52.0", "", ""],
+        ["a", "7", "alone, title", "60.0", "", ""],
+        ["a", "7", "whole", "53.0", "+1.0 (+1.0 to +1.0)", "55.0"],
+        ["a", "7", "whole, title", "58.0", "-2.0 (-2.0 to -2.0)", ""],
+    ]
+
+
+def finetuned(task: str, length: int, accuracy: float) -> dict[str, Any]:
+    settings = {"original": "bundled", "healing_tokens": 0, "model": "original", "label": "original", "task": task}
+    return {"settings": settings | {"seed": 0, "max_length": length}, "metrics": {"accuracy": accuracy}}
+
+
+def test_texts_that_were_cut_at_another_length_are_rows_of_their_own_and_share_the_heads() -> None:
+    heads, body = finetunings([finetuned("SST-2", 64, 0.9), finetuned("IMDB", 256, 0.8), finetuned("IMDB", 512, 0.85)])
+    assert heads == ["original", "model", "SST-2", "IMDB", "average", "against the original", "seeds"]
+    assert [line[:4] for line in body] == [
+        ["all-MiniLM-L6-v2, not healed", "original", "90.0 (93.1)", "80.0 (94.1)"],
+        ["all-MiniLM-L6-v2, not healed, cut at 512 tokens", "original", "–", "85.0 (94.1)"],
+    ]
+    _, apart = finetunings([finetuned("SST-2", 64, 0.9), finetuned("IMDB", 512, 0.85)])
+    assert [line[2:5] for line in apart] == [["90.0 (93.1)", "–", "90.00"], ["–", "85.0 (94.1)", "85.00"]]
+
+
+def test_a_linformer_of_the_older_version_is_left_out() -> None:
+    old, new, first = (finetuned("SST-2", 64, 0.9) for _ in range(3))
+    for each in (old, new):
+        each["settings"] |= {"model": "linear-128-headwise", "label": "Linformer, 128"}
+    new["settings"]["fit_length"] = False
+    assert of_this_version([old, new, first]) == [new, first]
