@@ -34,7 +34,7 @@ import longform
 from benchmarks.gpu_timings import milliseconds, operations_a_second
 from longform.cli.main import main as command
 from longform.functional.dispatch import use
-from longform.functional.slots import Memory, make_slots, with_sink_slots
+from longform.functional.slots import Slots, make_runs, with_sink_runs
 from longform.functional.window import triton_kernel, windowed_attention
 from longform.functional.window.triton_kernel import Tile
 from longform.models.graphs import record
@@ -67,8 +67,8 @@ class Window:
         most, dtype = shape.window_slots, torch.bfloat16 if device == "cuda" else torch.float32
         sizes = (-(-length // most),)
         where: Any = {"batch": 1, "length": length, "device": torch.device(device)}
-        slots = make_slots(None, **where, sizes=sizes, slots=most, sinks=sinks)
-        self.slots = with_sink_slots(slots, None, length=length, sinks=sinks)
+        slots = make_runs(None, **where, sizes=sizes, slots=most, sinks=sinks)
+        self.slots = with_sink_runs(slots, None, length=length, sinks=sinks)
         count = self.slots.count.shape[1]
         torch.manual_seed(0)
         self.leaves = [
@@ -80,7 +80,7 @@ class Window:
 
     def forward(self) -> Tensor:
         """Out (1, h, n, d)."""
-        memory = Memory(*self.leaves[3:5], None, self.slots)
+        memory = Slots(*self.leaves[3:5], None, self.slots)
         options: Any = {"window": self.window, "memory_bias": self.leaves[5], "sinks": 1}
         options["selected"] = self.selected
         return windowed_attention(*self.leaves[:3], lambda: memory, **options)[0]

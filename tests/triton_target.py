@@ -113,7 +113,7 @@ def build(dim: int, dtype: torch.dtype, window: int, padded: bool, distances: bo
     triton_kernel._backward(given, out, lse, by_token[3], *options)
     x, weight = by_token[0].transpose(1, 2).flatten(2), torch.empty(heads * dim, dtype=dtype)
     norm.norm_by_triton(x, weight, weight, epsilon=1e-5, residual=x)
-    pooled = slots_of_texts.Slots(torch.empty(batch, slots), torch.full((batch,), 4), 4, 4)
+    pooled = slots_of_texts.Runs(torch.empty(batch, slots), torch.full((batch,), 4), 4, 4)
     for weights in (None, torch.empty(batch, length, heads)):
         slots_of_texts.pool_by_triton(x, pooled, weights)
 

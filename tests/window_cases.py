@@ -17,7 +17,7 @@ from reference.attention import (
     reference_windowed_attention,
 )
 
-from longform.functional.slots import Memory, divisors, join_slots, make_slots, rest_mask, sink_counts
+from longform.functional.slots import Slots, divisors, join_runs, make_runs, rest_mask, sink_counts
 from longform.functional.window import windowed_attention
 from strategies import MASK_KINDS, generator, normal, texts
 
@@ -70,9 +70,9 @@ class Inputs:
         self.mask = text.checked
         shape = {"batch": text.batch, "length": text.length, "device": torch.device("cpu")}
         rest = rest_mask(self.mask, sinks=self.sinks, **shape) if self.sinks else self.mask
-        self.slots = make_slots(rest, sizes=sizes, slots=limit, **shape)
+        self.slots = make_runs(rest, sizes=sizes, slots=limit, **shape)
         if self.sinks:
-            self.slots = join_slots(sink_counts(self.mask, sinks=self.sinks, **shape), self.slots)
+            self.slots = join_runs(sink_counts(self.mask, sinks=self.sinks, **shape), self.slots)
         count = self.slots.count.shape[1]
         shape = (text.batch, HEADS, text.length, DIM)
         blank = text.valid[:, None, :, None]
@@ -96,8 +96,8 @@ class Inputs:
         with taking(path):
             return windowed_attention(*self.heads, self.memory_of, **options)
 
-    def memory_of(self) -> Memory:
-        return Memory(*self.memory, None, self.slots)
+    def memory_of(self) -> Slots:
+        return Slots(*self.memory, None, self.slots)
 
     def reference_slots(self, x, b: int, i: int) -> ReferenceSlots:
         made, size, valid = self.slots.count.shape[1], self.sizes[b], self.text.valid[b].tolist()

@@ -23,7 +23,7 @@ from longform.functional.attention.formula import AttentionCall
 from longform.functional.linear import amx as inference
 from longform.functional.linear import amx_training as training
 from longform.functional.native import library
-from longform.functional.slots import Memory, divisors, join_slots, make_slots, sink_counts
+from longform.functional.slots import Slots, divisors, join_runs, make_runs, sink_counts
 from longform.functional.window import windowed_attention
 from longform.functional.window.compiled import CompiledDocument
 from longform.functional.window.document import DocumentPart, FarSlots
@@ -109,16 +109,16 @@ def window_training(draw: Draw) -> None:
     base = -(-length // limit)
     sizes = tuple(size for size in divisors(-(-base // 4) * 4) if window % size == 0)
     shape = {"batch": batch, "length": length, "device": torch.device("cpu")}
-    slots = make_slots(mask, sizes=sizes, slots=-(-length // sizes[-1]), sinks=sinks, **shape)
+    slots = make_runs(mask, sizes=sizes, slots=-(-length // sizes[-1]), sinks=sinks, **shape)
     if sinks:
-        slots = join_slots(sink_counts(mask, sinks=sinks, **shape), slots)
+        slots = join_runs(sink_counts(mask, sinks=sinks, **shape), slots)
     far = slots.count.shape[1]
     given = [draw.tensor(batch, heads, n, dim).requires_grad_() for n in (length, length, length, far, far)]
     bias = torch.randn(heads).requires_grad_() if draw.any(True, False) else None
     options = {"window": window, "sinks": sinks, "mask": mask, "memory_budget": draw.any(None, 5.0)}
 
     def outcome(x: list[Tensor], **more: object) -> Tensor:
-        memory = Memory(x[3], x[4], None, slots)
+        memory = Slots(x[3], x[4], None, slots)
         return windowed_attention(*x[:3], lambda: memory, memory_bias=bias, **options, **more)[0]
 
     exact = outcome([x.double() for x in given], output_attentions=True)

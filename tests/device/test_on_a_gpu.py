@@ -10,7 +10,7 @@ import longform
 from longform import LinformerAttention
 from longform.functional import window
 from longform.functional.dispatch import listening, use
-from longform.functional.slots import Memory, make_slots, with_sink_slots
+from longform.functional.slots import Slots, make_runs, with_sink_runs
 from strategies import generator, normal
 from tolerances import assert_close
 
@@ -21,8 +21,8 @@ GPU = torch.device("cuda")
 def given(length: int, sinks: int, dtype: torch.dtype, mask: torch.Tensor | None):
     """query, key, value, memory and bias as leaves, and the slots of 8 tokens behind ``sinks`` of one."""
     source = generator(5)
-    slots = make_slots(mask, batch=2, length=length, device=GPU, sizes=(8,), slots=-(-length // 8), sinks=sinks)
-    slots = with_sink_slots(slots, mask, length=length, sinks=sinks) if sinks else slots
+    slots = make_runs(mask, batch=2, length=length, device=GPU, sizes=(8,), slots=-(-length // 8), sinks=sinks)
+    slots = with_sink_runs(slots, mask, length=length, sinks=sinks) if sinks else slots
     lengths = (length, length, length, slots.count.shape[1], slots.count.shape[1])
     leaves = [normal(source, 2, HEADS, n, DIM, dtype=dtype).to(GPU).requires_grad_() for n in lengths]
     return [*leaves, normal(source, HEADS).float().to(GPU).requires_grad_()], slots
@@ -40,7 +40,7 @@ def test_kernels_of_a_window_equal_the_plain_path(length, size, sinks, budget, s
     results = []
     for forced in ({}, {"window": "formula"}):
         leaves, slots = given(length, sinks, dtype, mask)
-        memory = Memory(*leaves[3:5], None, slots)
+        memory = Slots(*leaves[3:5], None, slots)
         options = {"window": size, "memory_bias": leaves[5], "memory_budget": budget, "mask": mask, "sinks": sinks}
         options["selected"] = selected
         with use(**forced), listening() as heard:
@@ -63,14 +63,14 @@ def assert_near(found, expected, dtype):
 @pytest.mark.parametrize("reach", [0, 20])
 def test_triton_takes_heads_of_all_widths(dim, dtype, reach):
     source, length = generator(6), 500
-    slots = make_slots(None, batch=1, length=length, device=GPU, sizes=(4,), slots=125)
+    slots = make_runs(None, batch=1, length=length, device=GPU, sizes=(4,), slots=125)
     shapes = [(1, HEADS, n, dim) for n in (length, length, length, 125, 125)]
     results = []
     made = [normal(source, *shape, dtype=dtype) for shape in shapes]
     made += [normal(source, HEADS).float(), normal(source, HEADS, 2 * reach + 1).float()]
     for kernel in ("triton", "formula"):
         leaves = [x.to(GPU).requires_grad_() for x in made[: 7 if reach else 6]]
-        memory, distances = Memory(*leaves[3:5], None, slots), leaves[6] if reach else None
+        memory, distances = Slots(*leaves[3:5], None, slots), leaves[6] if reach else None
         options = {"window": 32, "memory_bias": leaves[5], "memory_budget": 60.0, "distance_bias": distances}
         with use(window=kernel):
             out, _ = window.windowed_attention(*leaves[:3], lambda memory=memory: memory, **options)

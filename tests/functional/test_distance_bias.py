@@ -8,7 +8,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from longform.functional.attention import slot_attention
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.positions.distances import distance_buckets, saturated_distance
-from longform.functional.slots import make_slots
+from longform.functional.slots import make_runs
 from longform.functional.window.call import WindowCall
 from strategies import generator, gradients, normal
 from tolerances import assert_close
@@ -56,7 +56,7 @@ def test_no_other_kernel_is_chosen(units):
     bias = torch.zeros(2, 5)
     with machine(units), torch.no_grad():
         heads = [torch.zeros(1, 2, 40, 32, dtype=torch.bfloat16) for _ in range(3)]
-        slots = make_slots(None, batch=1, length=40, device=torch.device("cpu"), sizes=(1,), slots=40)
+        slots = make_runs(None, batch=1, length=40, device=torch.device("cpu"), sizes=(1,), slots=40)
         options = {"slots_are_tokens": True}
         plain = WindowCall(*heads, lambda: pytest.fail("formed"), 8, **options)
         assert taken("window", plain) == "single_tokens"

@@ -12,7 +12,7 @@ from window_cases import Inputs
 
 from longform.functional import dispatch
 from longform.functional.attention import slot_attention
-from longform.functional.slots import Memory, make_slots
+from longform.functional.slots import Slots, make_runs
 from longform.functional.window import windowed_attention
 from strategies import Text, generator, normal
 from tolerances import assert_close
@@ -85,9 +85,9 @@ def document_case(dtype: torch.dtype, selected: int) -> Case:
 def single_tokens_case(dtype: torch.dtype) -> Case:
     source = generator(2)
     leaves = [normal(source, 2, 2, 40, 32, dtype=dtype) for _ in range(3)]
-    slots = make_slots(None, batch=2, length=40, device=torch.device("cpu"), sizes=(1,), slots=40)
+    slots = make_runs(None, batch=2, length=40, device=torch.device("cpu"), sizes=(1,), slots=40)
     options = {"window": 8, "memory_budget": 5.0, "slots_are_tokens": True}
-    return _by_formula(leaves, lambda *x: windowed_attention(*x, lambda: Memory(*x[1:], None, slots), **options)[0])
+    return _by_formula(leaves, lambda *x: windowed_attention(*x, lambda: Slots(*x[1:], None, slots), **options)[0])
 
 
 def _windowed(inputs: Inputs) -> Callable[..., Tensor]:

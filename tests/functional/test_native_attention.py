@@ -19,7 +19,7 @@ from longform.functional.attention import compiled, slot_attention, usable_slots
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.dispatch import listening
 from longform.functional.native import library as native_library
-from longform.functional.slots import Memory, join_slots, make_slots, sink_counts
+from longform.functional.slots import Slots, join_runs, make_runs, sink_counts
 from longform.functional.window import windowed_attention
 from longform.functional.window.compiled import CompiledDocument
 from longform.functional.window.document import DocumentPart, FarSlots, far_slots
@@ -237,14 +237,14 @@ def test_window_equals_the_fused_path_in_float64_whole_and_in_parts(sizes, lengt
 @given(st.integers(1, 90), st.sampled_from([1, 2, 4]), st.integers(0, 3), st.sampled_from([None, 5.0]))
 def test_logits_of_slots_are_the_formula_s(length, size, sinks, budget):
     options = {"length": length, "device": torch.device("cpu"), "sizes": (size,), "slots": 90}
-    slots = make_slots(None, batch=1, sinks=sinks, **options)
+    slots = make_runs(None, batch=1, sinks=sinks, **options)
     lead = sink_counts(None, batch=1, length=length, sinks=sinks, device=options["device"])
     keys = torch.ones(1, 2, 90 + sinks, 32, dtype=HALF)
-    memory = Memory(keys, keys, None, join_slots(lead, slots))
+    memory = Slots(keys, keys, None, join_runs(lead, slots))
     sizes = {"sinks": lead.shape[1], "budget": budget}
     part = DocumentPart(*(torch.ones(2, length, 32, dtype=HALF) for _ in range(3)), length, 8)
     found = CompiledDocument(far_slots(memory, 0, length, bias=None, **sizes)).logits(part, 0, part.all_blocks())
-    expected = far_bias(far_parts(memory.slots, length=length, window=8, dtype=torch.float32, **sizes))[0]
+    expected = far_bias(far_parts(memory.runs, length=length, window=8, dtype=torch.float32, **sizes))[0]
     assert_close(found, expected[:, : found.shape[1]])
     assert (expected[:, found.shape[1] :] == -torch.inf).all()
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longform.functional.slots import divisors, make_slots, mean_pool, pool_by_triton, weighted_pool
+from longform.functional.slots import divisors, make_runs, mean_pool, pool_by_triton, weighted_pool
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
@@ -15,10 +15,10 @@ from tolerances import assert_close
 def test_means_of_bfloat16(length, sinks):
     mask = torch.arange(length) < torch.tensor([[length], [length - 2]])
     x = torch.where(mask[..., None], normal(generator(1), 2, length, 64, dtype=torch.bfloat16), 0.0)
-    slots = make_slots(mask, batch=2, length=length, device=x.device, sizes=divisors(4), slots=6, sinks=sinks)
+    slots = make_runs(mask, batch=2, length=length, device=x.device, sizes=divisors(4), slots=6, sinks=sinks)
     assert slots.uniform == 4
-    [expected] = mean_pool(x.float(), slots=slots, limit=6, sinks=sinks)
-    assert_close(mean_pool(x, slots=slots, limit=6, sinks=sinks)[0], expected)
+    [expected] = mean_pool(x.float(), runs=slots, limit=6, sinks=sinks)
+    assert_close(mean_pool(x, runs=slots, limit=6, sinks=sinks)[0], expected)
 
 
 @given(
@@ -37,9 +37,9 @@ def test_sums_of_runs_by_triton(seed, length, size, sinks, widths):
     whole = torch.where(mask[..., None], normal(source, 2, length, features + 8, dtype=torch.float32), 0.0)
     x, weights = whole[..., :features], normal(source, 2, length, 3 * heads, dtype=torch.float32)[..., heads:]
     runs = -(-length // size)
-    slots = make_slots(mask, batch=2, length=length, device=x.device, sizes=(size,), slots=runs, sinks=sinks)
-    [means] = mean_pool(x, slots=slots, limit=runs, sinks=sinks)
-    sums = weighted_pool(x, -x, weights=weights, slots=slots, limit=runs)
+    slots = make_runs(mask, batch=2, length=length, device=x.device, sizes=(size,), slots=runs, sinks=sinks)
+    [means] = mean_pool(x, runs=slots, limit=runs, sinks=sinks)
+    sums = weighted_pool(x, -x, weights=weights, runs=slots, limit=runs)
     shares = zip((x, -x), weights.chunk(2, dim=2), strict=True)
     found = pool_by_triton(x, slots, sinks=sinks), *(pool_by_triton(y, slots, own) for y, own in shares)
     for one, other in zip(found, (means, *sums), strict=True):

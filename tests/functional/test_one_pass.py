@@ -6,7 +6,7 @@ from model_kinds import KINDS, LONGEST, model, text
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from longform.functional.one_pass import cached_in_forward, one_pass
-from longform.functional.slots import make_slots
+from longform.functional.slots import make_runs
 from longform.functional.window import formula
 from longform.layers import sequence_projection
 from tolerances import assert_close
@@ -15,7 +15,7 @@ WHERE = {"batch": 2, "length": 6, "device": torch.device("cpu"), "sizes": (1, 2)
 
 
 def slots_of(mask, **options):
-    return cached_in_forward(make_slots, mask, **(WHERE | options))
+    return cached_in_forward(make_runs, mask, **(WHERE | options))
 
 
 def test_outside_of_a_pass_all_is_made_anew():
@@ -74,7 +74,7 @@ def test_a_traced_graph_shares_nothing_and_may_have_a_length_of_its_own(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_a_model_asks_once_for_all_its_layers(kind, monkeypatch):
-    made, given, asked = model(kind), text(3, LONGEST), counted(monkeypatch, sequence_projection, "make_slots")
+    made, given, asked = model(kind), text(3, LONGEST), counted(monkeypatch, sequence_projection, "make_runs")
     found = made(**given).last_hidden_state
     dense = made.config.projection in ("linear", "random") or kind == "window over everything"
     assert len(asked) == (0 if dense else 2 if kind == "k of each head" else 1)

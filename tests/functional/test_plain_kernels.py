@@ -12,7 +12,7 @@ from torch.nn.functional import gelu, layer_norm, linear, pad
 from longform.functional.linear import linear_with_gelu, trained_feed_forward, trained_linear
 from longform.functional.norm import layer_norm as longform_norm
 from longform.functional.short_convolution import add_by_onednn, add_shifted, short_convolution
-from longform.functional.slots import make_slots, mean_pool
+from longform.functional.slots import make_runs, mean_pool
 from strategies import generator, normal
 from tolerances import assert_close
 
@@ -25,8 +25,8 @@ def convolved(x: Tensor, taps: Tensor) -> Tensor:
 
 
 def means(x: Tensor) -> Tensor:
-    slots = make_slots(None, batch=2, length=30, device=x.device, sizes=(4,), slots=8, sinks=2)
-    return mean_pool(x, slots=slots, limit=8, sinks=2)[0]
+    slots = make_runs(None, batch=2, length=30, device=x.device, sizes=(4,), slots=8, sinks=2)
+    return mean_pool(x, runs=slots, limit=8, sinks=2)[0]
 
 
 def exact_means(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from longform.functional.slots import (
     base_slot_size,
     convolve,
     divisors,
-    make_slots,
+    make_runs,
     max_pool,
     mean_pool,
     rest_mask,
@@ -40,7 +40,7 @@ def pools(draw: st.DrawFn):
 
 def fast_slots(text: Text, slots: int, sizes: tuple[int, ...]):
     device = torch.device("cpu")
-    return make_slots(text.checked, batch=text.batch, length=text.length, device=device, sizes=sizes, slots=slots)
+    return make_runs(text.checked, batch=text.batch, length=text.length, device=device, sizes=sizes, slots=slots)
 
 
 def assert_same_slots(found, expected: list[ReferenceSlots]):
@@ -107,7 +107,7 @@ def test_mean_and_max_equal_the_twin(largest, pool, seed, dtype):
         size = reference_slot_size(reference_length(valid), base_size=base, slots=slots)
         expected.append(reference_pool(list(x[b]), valid, slots=slots, size=size, largest=largest))
     assert_same_slots(found, expected)
-    [mean], most = mean_pool(blank, slots=found, limit=slots), max_pool(blank, found, text.checked, limit=slots)
+    [mean], most = mean_pool(blank, runs=found, limit=slots), max_pool(blank, found, text.checked, limit=slots)
     short = most if largest else mean
     assert_same_pool(short, stacked(expected, short.shape[1], 5), x, [], seed)
 
@@ -134,10 +134,10 @@ def test_convolution_equals_the_twin(pool, seed, dtype, per_head):
 def test_a_convolution_with_taps_of_one_over_c_is_the_mean():
     mask = torch.tensor([[1, 0, 1, 1, 1, 0, 0, 0], [1] * 8]).bool()
     x = blank_padding(normal(generator(0), 2, 8, 6), mask)
-    slots = make_slots(mask, batch=2, length=8, device=x.device, sizes=(4,), slots=3)
+    slots = make_runs(mask, batch=2, length=8, device=x.device, sizes=(4,), slots=3)
     kernel = torch.full((1, 2, 4), 0.25, dtype=torch.float64)
     convolved = convolve(x.unflatten(2, (3, 2)), kernel, mask).flatten(2)
-    assert_close(convolved, mean_pool(x, slots=slots, limit=3)[0][:, : convolved.shape[1]])
+    assert_close(convolved, mean_pool(x, runs=slots, limit=3)[0][:, : convolved.shape[1]])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -172,12 +172,12 @@ def test_what_a_document_gets_does_not_depend_on_the_batch(kind):
 
     def short(x, mask):
         sizes = (3,) if kind == "convolution" else (1, 3)
-        slots = make_slots(mask, batch=len(x), length=x.shape[1], device=x.device, sizes=sizes, slots=4)
+        slots = make_runs(mask, batch=len(x), length=x.shape[1], device=x.device, sizes=sizes, slots=4)
         if kind == "convolution":
             kernel = torch.tensor([[[0.5, -1.0, 2.0], [1.0, 1.5, -0.5]]], dtype=torch.float64)
             out = convolve(x.unflatten(2, (2, 2)), kernel, mask).flatten(2)
         else:
-            out = mean_pool(x, slots=slots, limit=4)[0] if kind == "mean" else max_pool(x, slots, mask, limit=4)
+            out = mean_pool(x, runs=slots, limit=4)[0] if kind == "mean" else max_pool(x, slots, mask, limit=4)
         return out, slots.count
 
     both, counts = short(x, mask)
@@ -191,8 +191,8 @@ def test_what_a_document_gets_does_not_depend_on_the_batch(kind):
 @pytest.mark.parametrize("length", [5, 7, 24])
 def test_slots_without_sinks_need_no_mask(length, sinks):
     options = {"batch": 2, "length": length, "device": torch.device("cpu"), "sizes": (1, 2, 4), "slots": 6}
-    wanted = make_slots(rest_mask(None, batch=2, length=length, sinks=sinks, device=options["device"]), **options)
-    found = make_slots(None, **options, sinks=sinks)
+    wanted = make_runs(rest_mask(None, batch=2, length=length, sinks=sinks, device=options["device"]), **options)
+    found = make_runs(None, **options, sinks=sinks)
     assert found.count.tolist() == wanted.count.tolist()
     assert (found.size.tolist(), found.uniform) == (wanted.size.tolist(), wanted.uniform)
 
@@ -216,7 +216,7 @@ def test_sums_leave_leading_tokens_out(length, size, sinks, dtype):
 
 def test_slots_of_texts_without_padding_are_those_of_a_full_mask():
     options = {"batch": 2, "length": 13, "device": torch.device("cpu"), "sizes": (1, 2, 4), "slots": 5, "sinks": 1}
-    made = make_slots(None, **options)
-    masked = make_slots(torch.ones(2, 13, dtype=torch.bool), **options)
+    made = make_runs(None, **options)
+    masked = make_runs(torch.ones(2, 13, dtype=torch.bool), **options)
     assert torch.equal(made.count, masked.count)
     assert torch.equal(made.size, masked.size)

@@ -13,7 +13,7 @@ from reference.attention import (
 from window_cases import DTYPES, HEADS, PATHS, SELECTED, Inputs, cases, taking
 
 from longform.functional.masks import blank_padding
-from longform.functional.slots import Memory, make_slots
+from longform.functional.slots import Slots, make_runs
 from longform.functional.window import windowed_attention
 from strategies import Text, gradients, seeds
 from tolerances import assert_close
@@ -70,7 +70,7 @@ def test_every_valid_token_is_counted_once(case, seed, selected):
     zeros = [torch.zeros(text.batch, HEADS, n, text.length).double() for n in (text.length, text.length, sums.shape[1])]
     query, key, memory_key = zeros
     memory_value = sums[:, None].expand(-1, HEADS, -1, -1)
-    memory = Memory(memory_key, memory_value, None, slots)
+    memory = Slots(memory_key, memory_value, None, slots)
     options = {"window": inputs.window, "mask": inputs.mask, "selected": selected}
     out, _ = windowed_attention(query, key, values, lambda: memory, **options)
     share = text.valid.double() / text.valid.sum(dim=1, keepdim=True)
@@ -132,11 +132,11 @@ def test_without_a_bias_or_with_the_memory_off(path, selected, bias):
 def test_the_budget_is_what_all_slots_stand_for_together(path, selected):
     """Equal logits: all far tokens in slots weigh as much as min(budget, their number) near ones."""
     length, window = 20, 2
-    slots = make_slots(None, batch=1, length=length, device=torch.device("cpu"), sizes=(2,), slots=10)
+    slots = make_runs(None, batch=1, length=length, device=torch.device("cpu"), sizes=(2,), slots=10)
     zeros = torch.zeros(1, 1, length, 1).double()
     far = torch.ones(1, 1, 10, 1).double()
     for budget in (0.5, 6.0, 15.0, 1e9):
-        memory = Memory(torch.zeros_like(far), far, None, slots)
+        memory = Slots(torch.zeros_like(far), far, None, slots)
         options = {"window": window, "memory_budget": budget, "output_attentions": path == "eager"}
         options["selected"] = selected
         with taking(path):

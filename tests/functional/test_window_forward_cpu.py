@@ -10,7 +10,7 @@ from window_cases import Inputs
 
 from longform.functional.dispatch import listening
 from longform.functional.masks import text_lengths
-from longform.functional.slots import Memory
+from longform.functional.slots import Slots
 from longform.functional.window import sdpa_inference as subject
 from longform.functional.window import single_tokens, windowed_attention
 from longform.layers.attention import LinformerAttention
@@ -65,7 +65,7 @@ def test_it_serves_padding_on_the_right_and_no_gradient():
     holes[0, 3] = False
 
     def attend(mask=inputs.mask, **options):
-        windowed_attention(*heads, lambda: Memory(*memory, None, inputs.slots), window=4, mask=mask, **options)
+        windowed_attention(*heads, lambda: Slots(*memory, None, inputs.slots), window=4, mask=mask, **options)
 
     with listening() as heard:
         inputs.fast("sdpa", None)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kernel_tables import machine
 
 from longform.functional import dispatch
-from longform.functional.slots import Memory, divisors, join_slots, make_slots, sink_counts
+from longform.functional.slots import Slots, divisors, join_runs, make_runs, sink_counts
 from longform.functional.window import compiled as window_compiled
 from longform.functional.window import windowed_attention
 from strategies import generator, normal, seeds
@@ -41,13 +41,13 @@ def given_text(lengths, *, heads=3, dim=32, slots=12, width=16, sinks=0, seed=0)
     mask = None if mask.all() else mask
     size = -(-length // slots)
     sizes = tuple(s for s in divisors(-(-size // 4) * 4) if width % s == 0)
-    counted = make_slots(
+    counted = make_runs(
         mask, batch=batch, length=length, device=torch.device("cpu"), sizes=sizes,
         slots=-(-length // sizes[-1]), sinks=sinks,
     )  # fmt: skip
     if sinks:
         counts = sink_counts(mask, batch=batch, length=length, sinks=sinks, device=torch.device("cpu"))
-        counted = join_slots(counts, counted)
+        counted = join_runs(counts, counted)
     sizes = (length, length, length, counted.count.shape[1], counted.count.shape[1])
     given = [normal(source, batch, n, heads, dim, dtype=HALF).transpose(1, 2) for n in sizes]
     slope = normal(source, batch, length, heads, dim, dtype=HALF).transpose(1, 2) * length**-0.5
@@ -59,7 +59,7 @@ def outcome(given, bias, slots, mask, slope, dtype=HALF, **options):
     """The output and the gradients of all six."""
     own = [x.detach().to(dtype).requires_grad_() for x in given]
     weight = bias.detach().to(torch.float64 if dtype == torch.float64 else torch.float32).requires_grad_()
-    memory = Memory(*own[3:], None, slots)
+    memory = Slots(*own[3:], None, slots)
     out, _ = windowed_attention(*own[:3], lambda: memory, memory_bias=weight, mask=mask, **options)
     return [out, *torch.autograd.grad(out, [*own, weight], slope.to(dtype))]
 

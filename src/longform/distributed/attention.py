@@ -1,6 +1,6 @@
 """Attention of a part of a text to the whole of it.
 
-The queries are those of the part. The memory is the sum of what all parts contribute to it, a message of k slots; a
+The queries are those of the part. The slots are the sum of what all parts contribute to it, a message of k slots; a
 window needs the hidden states of a block on either side too. Neither grows with the text.
 
 Axes: B batch, n tokens of the whole texts, m tokens of the part, D hidden, h heads, d head dimension.
@@ -17,7 +17,7 @@ from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads
 from longform.functional.attention import slot_attention
 from longform.functional.masks import blank_padding
-from longform.functional.slots import Memory
+from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
 from longform.layers.head_groups import join_heads, of_heads
@@ -79,7 +79,7 @@ class ParallelAttention(LinformerAttention):
         """Whether a part may be attended some tokens at a time: not with a window, which reads neighbours."""
         return self.window is None and len(self.head_groups) == 1
 
-    def shorten(self, x: Tensor, mask: Tensor | None, shared: Shared) -> Memory:
+    def shorten(self, x: Tensor, mask: Tensor | None, shared: Shared) -> Slots:
         """Slots of the whole texts, from x (B, m, D) of the part."""
         part = self.sequence.part
         if part is None:
@@ -87,27 +87,27 @@ class ParallelAttention(LinformerAttention):
         assert shared.rotation is None
         key, value = (each.transpose(1, 2) for each in self.keys_and_values(x, part.own_mask))
         heads = list(range(self.num_heads))
-        [memory] = self._summed([self._share_of_heads(key, value, x, heads, self.projection_for(shared), part)])
-        return memory
+        [slots] = self._summed([self._share_of_heads(key, value, x, heads, self.projection_for(shared), part)])
+        return slots
 
     def _share_of_heads(
         self, key: Tensor, value: Tensor, hidden: Tensor, heads: list[int], projection: SequenceProjection, part: Part
-    ) -> Memory:
+    ) -> Slots:
         return share_of_heads(projection, *(of_heads(x, heads, 2) for x in (key, value)), hidden, part, self.sinks)
 
-    def _summed(self, shares: list[Memory]) -> list[Memory]:
-        """The memories of whole texts: one message for keys and values of all heads."""
+    def _summed(self, shares: list[Slots]) -> list[Slots]:
+        """The slots of whole texts: one message for keys and values of all heads."""
         found = iter(summed([x for share in shares for x in share[:2]], self.sequence.group))
         return [share._replace(key=next(found), value=next(found)) for share in shares]
 
     def _slots_part(self, hidden: Tensor, groups: list[Group], part: Part) -> Tensor:
         """Attention from hidden (B, m, D) to slots of the whole text, whose k differs between heads: (B, h, m, d)."""
         key, value = (each.transpose(1, 2) for each in self.keys_and_values(hidden, part.own_mask))
-        memories = self._summed([self._share_of_heads(key, value, hidden, *group, part) for group in groups])
+        summed = self._summed([self._share_of_heads(key, value, hidden, *group, part) for group in groups])
         query, rate = self.queries(hidden), self.dropout_rate
         found = [
-            slot_attention(of_heads(query, heads, 1), *memory[:2], slot_mask=memory.usable, dropout=rate)[0]
-            for (heads, _), memory in zip(groups, memories, strict=True)
+            slot_attention(of_heads(query, heads, 1), *slots[:2], slot_mask=slots.usable, dropout=rate)[0]
+            for (heads, _), slots in zip(groups, summed, strict=True)
         ]
         return join_heads(found, self.head_groups)
 
@@ -124,17 +124,17 @@ class ParallelAttention(LinformerAttention):
         mask = None if part.mask is None else part.mask[:, part.start - ends[0] : part.stop + ends[1]]
         key, value = (each.transpose(1, 2) for each in self.keys_and_values(near, mask))
         own = slice(ends[0], ends[0] + hidden.shape[1])
-        memories = self._summed(
+        summed = self._summed(
             [self._share_of_heads(key[:, own], value[:, own], hidden, *group, part) for group in groups]
         )
         query = pad(self.queries(hidden), (0, 0, *ends))
         contexts = []
-        for (heads, _), memory in zip(groups, memories, strict=True):
+        for (heads, _), slots in zip(groups, summed, strict=True):
             sides = (of_heads(x, heads, 2).transpose(1, 2) for x in (key, value))
             attended, _ = windowed_attention(
                 of_heads(query, heads, 1),
                 *sides,
-                lambda memory=memory: memory,
+                lambda slots=slots: slots,
                 window=window,
                 memory_bias=_of_heads(self.memory_bias, heads),
                 distance_bias=_of_heads(distance_bias, heads),

@@ -43,7 +43,7 @@ def sequence_parallel(model: Model, group: ProcessGroup | None = None) -> Model:
     texts (pooled states, logits of classes) is of the whole, the same in every process. Short texts, of up to
     two windows or fewer blocks than processes, are computed by each as a whole.
 
-    A layer sends its memory of k slots and one block of a window to either side, whatever the length. Parameters keep
+    A layer sends its k slots and one block of a window to either side, whatever the length. Parameters keep
     their names. Gradients pass through the messages; a loss is the caller's.
 
     Raises ConfigurationError for another model, and for one of rotary positions, local layers, selected slots or keys

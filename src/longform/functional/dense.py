@@ -86,8 +86,8 @@ def project_first_is_cheaper(*, n: int, k: int, hidden: int, heads: int, per_hea
     """True where (E X) W takes fewer multiply-adds than E (X W), or no more: its intermediate result is shorter.
 
     Both are the same number up to rounding. E (X W) takes n D² for X W and n k D for the shortening, whatever the heads
-    share; (E X) W takes n k D, for each head that has an E of its own, and k D². ``shared``: keys and values share E,
-    so that one E X serves both.
+    share; (E X) W takes n k D, for each head that has another E, and k D². ``shared``: keys and values share E, so that
+    one E X serves both.
     """
     shorten = n * k * hidden * (heads if per_head else 1)
     first = (1 if shared else 2) * shorten + 2 * k * hidden * hidden

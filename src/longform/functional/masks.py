@@ -156,7 +156,7 @@ def text_first(mask: Tensor | None) -> TextFirst | None:
     length, before = mask.shape[1], first_token(mask)[:, None]
     places = torch.arange(length, device=mask.device)
     there, back = places + before, places - before
-    # Not %, of which ONNX knows no remainder by the length of a dimension.
+    # Not %: ONNX knows no remainder by the length of a dimension.
     return TextFirst(torch.where(there < length, there, there - length), torch.where(back < 0, back + length, back))
 
 
@@ -192,7 +192,7 @@ def check_one_text(position_ids: Tensor, mask: Tensor | None) -> None:
 def reading_mask(mask: Tensor | None, unread: Tensor | None) -> Tensor | None:
     """The tokens that read others, bool (B, n): those of ``mask``, which are read too, and ``unread`` (B, n).
 
-    None where these are those of ``mask`` alone. Raises InputError on another shape.
+    None where these are only those of ``mask``. Raises InputError on another shape.
     """
     if mask is None or unread is None:
         return None
@@ -210,7 +210,7 @@ def blank_padding(hidden: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def masked_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of ``hidden`` (B, n, D) over valid tokens -> (B, D); a row of padding alone gives zeros."""
+    """Mean of ``hidden`` (B, n, D) over valid tokens -> (B, D); a row of only padding gives zeros."""
     if mask is None:
         return hidden.mean(dim=1)
     wide = torch.float64 if hidden.dtype == torch.float64 else torch.float32

@@ -17,7 +17,7 @@ def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
 
     The beginning of a document says most about what kind it is: of 4,096 tokens the first 512 have half of the weight,
     in the plain mean an eighth. ``mask`` bool (B, n) or None, positions count from the first token of text; a row of
-    padding alone gives zeros.
+    only padding gives zeros.
     """
     dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
     share = lead_weights(mask, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device, dtype=dtype)
@@ -25,7 +25,7 @@ def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def lead_weights(mask: Tensor | None, *, batch: int, length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The weights of ``lead_mean``: (B, n), of which each row sums to 1, or to 0 where it is padding alone."""
+    """The weights of ``lead_mean``: (B, n); each row sums to 1, or to 0 where it is only padding."""
     position = torch.arange(length, device=device, dtype=dtype).expand(batch, length)
     if mask is not None:
         position = torch.where(mask, position - first_token(mask)[:, None], torch.inf)
@@ -49,7 +49,7 @@ def sublinear_weights(ids: Tensor, mask: Tensor) -> Tensor:
 def first_state(hidden: Tensor, mask: Tensor | None) -> Tensor:
     """The state of the first token of text (CLS): hidden (B, n, D), bool mask (B, n) or None -> (B, D).
 
-    A row of padding alone gives zeros.
+    A row of only padding gives zeros.
     """
     if mask is None:
         return hidden[:, 0]

@@ -1,4 +1,4 @@
-"""Gradients of gradients through kernels that have a backward pass of their own: those are of the operation's formula.
+"""Gradients of gradients through kernels with a hand-written backward pass: those are of the operation's formula.
 
 A gradient penalty, a Hessian-vector product or an inner step of training that is trained through asks for them by
 ``create_graph=True``, and autograd enables gradients in the backward pass then and only then.
@@ -30,7 +30,7 @@ def differentiable_by(formula: Formula) -> Callable[[Backward], Backward]:
         def either(ctx: Any, *slopes: Tensor | None) -> Gradients:
             if torch.compiler.is_compiling():  # there are no gradients of gradients in its graphs
                 return backward(ctx, *slopes)
-            # Without memory of their own: many gradients at once, by torch.vmap or is_grads_batched.
+            # Without storage: many gradients at once, by torch.vmap or is_grads_batched.
             batched = not all(slope is None or torch._C._has_storage(slope) for slope in slopes)
             if torch.is_grad_enabled() or batched or execution_mode() is Execution.TRANSFORMED:
                 return _by_formula(formula, ctx, slopes)

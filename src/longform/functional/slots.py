@@ -1,12 +1,12 @@
 """Slots: a sequence of n tokens shortened to at most k by mean, maximum or convolution over runs of tokens (paper §4).
 
 Each slot stands for a run of c consecutive tokens. The paper's c is C = ceil(N / k) for the full length N. A shorter
-document is given the smallest divisor of C that still fits it into k slots, counted on its own length, so that it
-is shortened no more than it must be (k tokens or fewer: one slot a token) and never depends on its neighbours in the
+document is given the smallest divisor of C that still fits it into k slots, counted on its length, so that it is
+shortened no more than it must be (k tokens or fewer: one slot a token) and never depends on its neighbours in the
 batch.
 
-Sinks are leading tokens with slots of their own in front of the others. Trained encoders send much of their attention
-to the first token; averaged into a slot with its neighbours it is lost, and the conversion with it
+Sinks are leading tokens, each with a slot for itself in front of the others. Trained encoders send much of their
+attention to the first token; averaged into a slot with its neighbours it is lost, and the conversion with it
 (docs/lab/quality.md).
 
 Axes: B batch, n tokens, N the longest n, k slots, S <= k slots of a text, c tokens a slot, s sinks, F features, h
@@ -26,7 +26,7 @@ from longform.functional.triton_support import DTYPES, OPTIONS, attempt, has_tri
 TRITON_TOKENS, TRITON_FEATURES = 16, 128  # that are read at a time
 
 
-class Slots(NamedTuple):
+class Runs(NamedTuple):
     """Tokens that each slot stands for.
 
     ``count``: valid tokens in it, float32 (B, S), S <= k; 0 marks an empty slot. ``size``: consecutive positions
@@ -41,13 +41,13 @@ class Slots(NamedTuple):
     longest: int
 
 
-class Memory(NamedTuple):
-    """Shortened keys and values (B, h, S, d); ``usable`` bool (B, g, S) or None; ``slots`` where they cover runs."""
+class Slots(NamedTuple):
+    """Keys and values of slots, (B, h, S, d); ``usable`` bool (B, g, S) or None; ``runs`` where they stand for runs."""
 
     key: Tensor
     value: Tensor
     usable: Tensor | None
-    slots: Slots | None
+    runs: Runs | None
 
 
 def base_slot_size(*, max_length: int, slots: int) -> int:
@@ -70,14 +70,14 @@ def slot_sizes(lengths: Tensor, *, sizes: tuple[int, ...], slots: int) -> Tensor
     return torch.where(fits, candidates, sizes[-1]).amin(dim=1)
 
 
-def make_slots(
+def make_runs(
     mask: Tensor | None, *, batch: int, length: int, device: torch.device, sizes: tuple[int, ...], slots: int,
     sinks: int = 0,
-) -> Slots:  # fmt: skip
-    """Slots of ``batch`` rows of ``length`` positions; ``mask`` bool (B, n) or None.
+) -> Runs:  # fmt: skip
+    """Runs of ``batch`` rows of ``length`` positions, at most ``slots`` k of them; ``mask`` bool (B, n) or None.
 
     ``sizes``: the tokens a slot may cover, ascending: divisors(C), or (C,) for a kernel with that many taps;
-    ``slots`` k. ``sinks``: leading positions that are not counted.
+    ``sinks``: leading positions that are not counted.
     """
     if len(sizes) == 1:
         size, uniform = torch.full((batch,), sizes[0], dtype=torch.long, device=device), sizes[0]
@@ -91,7 +91,7 @@ def make_slots(
         uniform = _uniform_size(size, length=length, sizes=sizes, slots=slots)
     valid = torch.ones(batch, length, dtype=torch.float32, device=device) if mask is None else mask.float()
     count = segment_sum(valid[..., None], size, uniform, limit=slots, sinks=sinks)[..., 0]
-    return Slots(count, size, uniform, sizes[-1])
+    return Runs(count, size, uniform, sizes[-1])
 
 
 def _size_for(length: int, *, sizes: tuple[int, ...], slots: int) -> int:
@@ -112,7 +112,7 @@ def _uniform_size(size: Tensor, *, length: int, sizes: tuple[int, ...], slots: i
     return first if length <= first * slots and bool((size == first).all()) else None
 
 
-def runs_of(x: Tensor, size: int, fill: float) -> Tensor:
+def in_runs(x: Tensor, size: int, fill: float) -> Tensor:
     """x (B, n, F) -> (B, S, size, F), the last run filled up with ``fill``."""
     batch, length, features = x.shape
     runs = (length + size - 1) // size
@@ -146,7 +146,7 @@ def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, sin
         return x.unflatten(1, (-1, uniform)).sum(dim=2)
     x = without_first(x, sinks)
     if uniform is not None:
-        return runs_of(x, uniform, 0.0).sum(dim=2)
+        return in_runs(x, uniform, 0.0).sum(dim=2)
     wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     index = slot_of_position(x, size, limit - 1)
     return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
@@ -156,46 +156,46 @@ def _sums_of_runs(x: Tensor, size: int, sinks: int) -> Tensor:
     """segment_sum of runs of one size, with no copy of ``x``: runs with sinks, whole runs, and what is left."""
     whole, first = x.shape[1] // size * size, -(-sinks // size) * size
     parts = (without_first(x[:, :first], sinks), x[:, first:whole], x[:, max(first, whole) :])
-    return torch.cat([runs_of(part, size, 0.0).sum(dim=2) for part in parts if part.shape[1]], dim=1)
+    return torch.cat([in_runs(part, size, 0.0).sum(dim=2) for part in parts if part.shape[1]], dim=1)
 
 
-def mean_pool(*tensors: Tensor, slots: Slots, limit: int, sinks: int = 0) -> list[Tensor]:
+def mean_pool(*tensors: Tensor, runs: Runs, limit: int, sinks: int = 0) -> list[Tensor]:
     """Mean of each slot's valid tokens, of each of ``tensors`` (B, n, F), padding blanked: (B, S, F) each; an empty
     slot gives zeros.
 
-    ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
+    ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``runs`` does not count.
     """
-    if tensors[0].is_cuda and slots.uniform is not None and not torch.is_grad_enabled() and suits_triton(*tensors):
-        found = [pool_by_triton(x, slots, sinks=sinks) for x in tensors]
+    if tensors[0].is_cuda and runs.uniform is not None and not torch.is_grad_enabled() and suits_triton(*tensors):
+        found = [pool_by_triton(x, runs, sinks=sinks) for x in tensors]
         if all(x is not NotImplemented for x in found):
             return found
-    count, means = slots.count.clamp(min=1.0)[..., None], []
+    count, means = runs.count.clamp(min=1.0)[..., None], []
     for x in tensors:
-        total = segment_sum(x, slots.size, slots.uniform, limit=limit, sinks=sinks)
+        total = segment_sum(x, runs.size, runs.uniform, limit=limit, sinks=sinks)
         means.append(total / count.to(total.dtype))
     return means
 
 
-def weighted_pool(*tensors: Tensor, weights: Tensor, slots: Slots, limit: int) -> list[Tensor]:
+def weighted_pool(*tensors: Tensor, weights: Tensor, runs: Runs, limit: int) -> list[Tensor]:
     """Sum over each slot of m ``tensors`` (B, n, F) of h heads, padding blanked, times ``weights`` (B, n, m h): (B, S,
     F) each.
     """
     pairs = list(zip(tensors, weights.chunk(len(tensors), dim=2), strict=True))
-    one_size = slots.uniform is not None
+    one_size = runs.uniform is not None
     if weights.is_cuda and one_size and not torch.is_grad_enabled() and suits_triton(*tensors, weights):
-        found = [pool_by_triton(x, slots, own) for x, own in pairs]
+        found = [pool_by_triton(x, runs, own) for x, own in pairs]
         if all(x is not NotImplemented for x in found):
             return found
-    return [_weighted_sum(x, own, slots, limit=limit) for x, own in pairs]
+    return [_weighted_sum(x, own, runs, limit=limit) for x, own in pairs]
 
 
-def _weighted_sum(x: Tensor, weights: Tensor, slots: Slots, *, limit: int) -> Tensor:
+def _weighted_sum(x: Tensor, weights: Tensor, runs: Runs, *, limit: int) -> Tensor:
     """Sums of x (B, n, F) times ``weights`` (B, n, h) over runs, formed in at least float32: (B, S, F)."""
     parts = (x.unflatten(2, (weights.shape[2], -1)) * weights.to(x.dtype)[..., None]).flatten(2)
-    if slots.uniform is not None:
-        return runs_of(parts, slots.uniform, 0.0).sum(dim=2)
+    if runs.uniform is not None:
+        return in_runs(parts, runs.uniform, 0.0).sum(dim=2)
     wide = parts if x.dtype in (torch.float32, torch.float64) else parts.float()
-    index = slot_of_position(wide, slots.size, limit - 1)
+    index = slot_of_position(wide, runs.size, limit - 1)
     return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
 
 
@@ -207,43 +207,43 @@ def suits_triton(*tensors: Tensor) -> bool:
     return fit and execution_mode() is Execution.PLAIN and has_triton()
 
 
-def pool_by_triton(x: Tensor, slots: Slots, weights: Tensor | None = None, *, sinks: int = 0) -> Any:
-    """Means of x (B, n, F) over slots of one size, or its sums times ``weights`` (B, n, h), without gradients: (B, S,
+def pool_by_triton(x: Tensor, runs: Runs, weights: Tensor | None = None, *, sinks: int = 0) -> Any:
+    """Means of x (B, n, F) over runs of one size, or its sums times ``weights`` (B, n, h), without gradients: (B, S,
     F); NotImplemented where Triton cannot compile it.
     """
     from longform.functional import slot_programs as programs
 
     batch, length, features = x.shape
-    size, count, strides, heads = slots.uniform, slots.count.contiguous(), (0, 0), 1
+    size, count, strides, heads = runs.uniform, runs.count.contiguous(), (0, 0), 1
     assert size is not None
     if weights is not None:
         count, strides, heads = None, weights.stride()[:2], weights.shape[2]
-    runs = -(-length // size)
-    out = x.new_empty(batch, runs, features)
+    number = -(-length // size)
+    out = x.new_empty(batch, number, features)
     tokens = min(TRITON_TOKENS, 1 << (size - 1).bit_length())
-    given: Any = x, weights, count, out, *x.stride()[:2], *strides, length, runs, size, sinks
+    given: Any = x, weights, count, out, *x.stride()[:2], *strides, length, number, size, sinks
     sizes: Any = {"FEATURES": features, "HEAD": features // heads, "TOKENS": tokens, "BLOCK": TRITON_FEATURES}
 
     def pooled() -> Tensor:
         with torch.cuda.device_of(x):
-            programs.pool[(batch * runs, -(-features // TRITON_FEATURES))](*given, **sizes, **OPTIONS)
+            programs.pool[(batch * number, -(-features // TRITON_FEATURES))](*given, **sizes, **OPTIONS)
         return out
 
     return attempt(("slots", x.dtype, features), pooled)
 
 
-def max_pool(x: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:
+def max_pool(x: Tensor, runs: Runs, mask: Tensor | None, *, limit: int) -> Tensor:
     """Elementwise maximum over each slot's valid tokens: x (B, n, F) -> (B, S, F); an empty slot gives zeros."""
     lowest = torch.finfo(x.dtype).min
     if mask is not None:
         x = torch.where(mask[..., None], x, lowest)
-    if slots.uniform is not None:
-        peak = runs_of(x, slots.uniform, lowest).amax(dim=2)
+    if runs.uniform is not None:
+        peak = in_runs(x, runs.uniform, lowest).amax(dim=2)
     else:
-        index = slot_of_position(x, slots.size, limit - 1)
+        index = slot_of_position(x, runs.size, limit - 1)
         start = x.new_full((x.shape[0], limit, x.shape[2]), lowest)
         peak = start.scatter_reduce(1, index, x, reduce="amax", include_self=True)
-    return torch.where(slots.count[..., None] > 0, peak, 0.0)
+    return torch.where(runs.count[..., None] > 0, peak, 0.0)
 
 
 def convolve(x: Tensor, kernel: Tensor, mask: Tensor | None) -> Tensor:
@@ -255,11 +255,11 @@ def convolve(x: Tensor, kernel: Tensor, mask: Tensor | None) -> Tensor:
     """
     batch, length, heads, dim = x.shape
     taps = kernel.shape[-1]
-    runs = runs_of(x.reshape(batch, length, heads * dim), taps, 0.0).unflatten(-1, (heads, dim))
+    by_run = in_runs(x.reshape(batch, length, heads * dim), taps, 0.0).unflatten(-1, (heads, dim))
     weights = kernel.permute(2, 0, 1).to(x.dtype)  # (C, h, d)
-    total = (runs * weights).sum(dim=2)
+    total = (by_run * weights).sum(dim=2)
     valid = x.new_ones(batch, length, 1) if mask is None else mask[..., None].to(x.dtype)
-    present = runs_of(valid, taps, 0.0)[..., 0]  # (B, S, C)
+    present = in_runs(valid, taps, 0.0)[..., 0]  # (B, S, C)
     size = kernel.abs().to(x.dtype)
     mass = torch.einsum("bsc,hdc->bshd", present, size)
     seen = mass > 0
@@ -293,16 +293,16 @@ def first_tokens(x: Tensor, sinks: int) -> Tensor:
     return x.index_select(1, torch.arange(sinks, device=x.device).clamp(max=x.shape[1] - 1))
 
 
-def with_sink_slots(slots: Slots, mask: Tensor | None, *, length: int, sinks: int) -> Slots:
-    """``slots`` of texts of ``length`` tokens, and in front of them ``sinks`` slots of one token each.
+def with_sink_runs(runs: Runs, mask: Tensor | None, *, length: int, sinks: int) -> Runs:
+    """``runs`` of texts of ``length`` tokens, and in front of them ``sinks`` runs of one token each.
 
     ``mask`` bool (B, n), or None where nothing is padded.
     """
-    count = slots.count
+    count = runs.count
     leading = sink_counts(mask, batch=count.shape[0], length=length, sinks=sinks, device=count.device)
-    return join_slots(leading, slots)
+    return join_runs(leading, runs)
 
 
-def join_slots(counts: Tensor, slots: Slots) -> Slots:
-    """Slots of one token each in front: ``counts`` (B, s) of sink_counts."""
-    return slots._replace(count=torch.cat([counts, slots.count], dim=1))
+def join_runs(counts: Tensor, runs: Runs) -> Runs:
+    """``runs``, and runs of one token each in front of them: ``counts`` (B, s) of sink_counts."""
+    return runs._replace(count=torch.cat([counts, runs.count], dim=1))

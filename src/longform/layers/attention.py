@@ -14,7 +14,7 @@ from longform.choices import POOLED, PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
 from longform.functional.masks import is_empty, mask_of_text
-from longform.functional.slots import Memory
+from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
 from longform.layers.causal_cache import attend_cached
 from longform.layers.cross_attention import attend_context
@@ -36,7 +36,7 @@ from longform.layers.short_convolution import ShortConvolution
 
 
 def _sees_all(options: Projection, sizes: Lengths, window: int | None) -> bool:
-    """Whether every query sees every token of the longest text: in blocks of the window, or as a slot of its own."""
+    """Whether every query sees every token of the longest text: in blocks of the window, or each as a slot."""
     if window is not None:
         return 2 * window >= sizes.tokens
     keeps = PROJECTION_KINDS[options.kind].keeps_tokens and not (options.sink_tokens or options.places)
@@ -73,6 +73,10 @@ class LinformerAttention(SelfAttention):
     with the largest products with the mean query of the block, for each head, are replaced by their tokens, see
     functional/window/selection.py.
 
+    Words: a run is c neighbouring tokens; a slot the key and value that stand for it (``memory_bias`` and
+    ``memory_budget`` weigh slots); a sink a leading token with a slot for itself (``num_prefix_tokens``,
+    ``sink_tokens`` in a configuration); a head group the heads of one k.
+
     Arguments:
 
     * ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h).
@@ -95,12 +99,12 @@ class LinformerAttention(SelfAttention):
       through slots of runs that are complete.
     * ``tile``: inputs are grids (B, H, W, D) or (B, T, H, W, D), channels last, and a slot is a tile of so many tokens
       along each axis; ``attention_window`` is then a tuple too, of a block's tokens along each axis.
-    * ``grid``: tokens along each axis, of inputs (B, prefix + H W, D); also in the call.
-    * ``num_prefix_tokens``: leading tokens (class tokens) that have slots of their own, beside the k; with "linear"
+    * ``grid``: tokens along each axis, of inputs (B, s + H W, D), s sinks; also in the call.
+    * ``num_prefix_tokens``: s, the sinks: leading tokens (class tokens) with a slot each beside the k; with "linear"
       rows of E that begin as one token each.
     * ``device``, ``dtype``: of the parameters.
 
-    Weights that ``forward`` returns are (B, h, n, S), of prefix tokens and slots; with a window (B, h, n, S + 3 w), of
+    Weights that ``forward`` returns are (B, h, n, S), of sinks and slots; with a window (B, h, n, S + 3 w), of
     these, then of the query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``,
     and where each token is a slot.
     Raises ConfigurationError for options that do not go together.
@@ -190,8 +194,8 @@ class LinformerAttention(SelfAttention):
             fixed_runs=sizes.fixed,
         )
         own = self._own_projections()
-        self.groups = nn.ModuleList(own)
-        # Tokens of the longest text of which each is a slot, in all heads.
+        self.groups = nn.ModuleList(own)  # a projection for each of ``head_groups``, by its name in saved weights
+        # Tokens of the longest text that are a slot each, in all heads.
         self.tokens_kept = min((made.single_tokens for made in own), default=0)
         if taps:
             self.convolution = ShortConvolution(self.context_size, taps, causal=causal, axes=len(tile or (1,)))
@@ -224,7 +228,7 @@ class LinformerAttention(SelfAttention):
         ``key_padding_mask`` (B, n) instead: torch's convention, True for padding. A bool ``attention_mask`` that means
         this cannot be told from one that means text.
         ``context`` (B, m, context_size): attended to in place of the input, under ``context_mask`` (B, m), 1 text.
-        ``grid``: tokens along each axis, of an input (B, prefix + H W, D) to a layer with ``tile``; masks have the
+        ``grid``: tokens along each axis, of an input (B, s + H W, D) to a layer with ``tile``; masks have the
         shape of the input without D.
         ``shared``: what a model hands to all its layers. ``residual``: added to the output, of its shape.
         Returns the input's shape, and with ``output_attentions`` a pair of that and the weights. Raises InputError on
@@ -250,12 +254,12 @@ class LinformerAttention(SelfAttention):
                 "output_attentions": output_attentions,
             }
             if self.window is None or self.reaches_all(x.shape[1], output_attentions=output_attentions):
-                memory = self.shorten(x, mask, shared)  # keys and values (B, h, k, d)
-                out, weights = slot_attention(query, memory.key, memory.value, slot_mask=memory.usable, **options)
+                slots = self.shorten(x, mask, shared)  # keys and values (B, h, k, d)
+                out, weights = slot_attention(query, slots.key, slots.value, slot_mask=slots.usable, **options)
             else:
                 key, value = self.keys_and_values(x, mask, shared)  # (B, h, n, d) each
-                memory = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads it
-                out, weights = windowed_attention(query, key, value, memory, **self.near_and_far(mask, x), **options)
+                slots = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads it
+                out, weights = windowed_attention(query, key, value, slots, **self.near_and_far(mask, x), **options)
             out = out.transpose(1, 2).flatten(2)  # (B, n, h d)
         out = self.output(out) if residual is None else add_to(residual, self.output, out)  # (B, n, D)
         return (out, weights) if output_attentions else out
@@ -269,20 +273,20 @@ class LinformerAttention(SelfAttention):
             return True
         if self.causal or torch.compiler.is_compiling() or (output_attentions and self.window is not None):
             return False
-        # Sinks have slots of their own, so that with them the slots are more than the tokens.
+        # Sinks have further slots, so that with them the slots are more than the tokens.
         windowless = 0 if self.sinks else self.tokens_kept
         most = windowless if self.window is None else 2 * self.window
         return length <= most and not (self.training and in_process_group())
 
-    def shorten(self, x: Tensor, mask: Tensor | None, shared: Shared) -> Memory:
+    def shorten(self, x: Tensor, mask: Tensor | None, shared: Shared) -> Slots:
         """Keys and values of the slots, (B, h, k, d) each, from x (B, n, D); of all tokens where ``reaches_all``.
 
-        x is shortened before W_K and W_V where nothing stands between (no rotation, no adapter, no value of its own);
-        else keys and values are.
+        x is shortened before W_K and W_V where nothing stands between (no rotation, no adapter, no other source of
+        values); else keys and values are.
         """
         if self.reaches_all(x.shape[1]):
             key, value = self.keys_and_values(x, None, shared)
-            return Memory(key, value, None if mask is None else mask[:, None], None)
+            return Slots(key, value, None if mask is None else mask[:, None], None)
         if shared.rotation is None and shared.value is None and are_affine(self.key, self.value):
             sides = (self.key, self.value) if self.num_key_value_heads == self.num_heads else self._repeated_sides()
             return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads)
@@ -290,7 +294,7 @@ class LinformerAttention(SelfAttention):
 
     def shorten_heads(
         self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED
-    ) -> Memory:
+    ) -> Slots:
         """Slots from keys and values (B, h, n, d) of x (B, n, D)."""
         return self.projection_for(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from longform.errors import InputError
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, text_first
-from longform.functional.slots import Memory
+from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
 from longform.layers.sequence_projection import RunProjection
 
@@ -144,14 +144,14 @@ def attend_cached(
     x, mask = attention.prepare(hidden_states, mask)
     x = attention.convolve(x, mask)
     key, value = attention.keys_and_values(x, mask, shared)
-    memory = attention.shorten_heads(key, value, mask, x)
-    _remember(attention, hidden_states, x, (key, value), memory, mask, shared)
+    slots = attention.shorten_heads(key, value, mask, x)
+    _remember(attention, hidden_states, x, (key, value), slots, mask, shared)
     options = attention.near_and_far(mask, x) | {"dropout": attention.dropout_rate}
     out, weights = windowed_attention(
         attention.queries(x, shared.rotation),
         key,
         value,
-        lambda: memory,
+        lambda: slots,
         output_attentions=output_attentions,
         **options,
     )
@@ -159,7 +159,7 @@ def attend_cached(
 
 
 def _remember(
-    attention: Attention, given: Tensor, hidden: Tensor, heads: tuple[Tensor, Tensor], memory: Memory,
+    attention: Attention, given: Tensor, hidden: Tensor, heads: tuple[Tensor, Tensor], slots: Slots,
     mask: Tensor | None, shared: Shared,
 ) -> None:  # fmt: skip
     """Fill the cache in ``shared`` with a text: ``given`` (B, n, D), ``hidden`` after the short convolution, keys and
@@ -169,11 +169,11 @@ def _remember(
     _, run, window = _sizes(attention, shared)
     length, device = hidden.shape[1], hidden.device
     key, value = (x.transpose(1, 2) for x in heads)
-    assert memory.slots is not None
+    assert slots.runs is not None
     cache.length, cache.longest = cache.after, length
-    slots = attention.sinks + -(-(attention.max_length or length + ROOM * run) // run)
-    cache.slot_key, cache.slot_value = (_widened(x.transpose(1, 2), slots) for x in (memory.key, memory.value))
-    cache.count = _widened(memory.slots.count, slots)
+    room = attention.sinks + -(-(attention.max_length or length + ROOM * run) // run)
+    cache.slot_key, cache.slot_value = (_widened(x.transpose(1, 2), room) for x in (slots.key, slots.value))
+    cache.count = _widened(slots.runs.count, room)
     last = cache.length[:, None] - 1
     places = torch.arange(2 * window, device=device)
     tokens = last - (last - places) % (2 * window)
@@ -256,25 +256,25 @@ def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjectio
     ring = own % cache.key.shape[1]
     key, value, holds = (_at(x, ring) for x in (cache.key, cache.value, cache.holds))
     counts = counts & holds
-    memory = projection.runs_of_heads(
+    slots = projection.slots_of_heads(
         blank_padding(key.flatten(2), counts).view_as(key),
         blank_padding(value.flatten(2), counts).view_as(value),
         counts,
         blank_padding(cache.hidden, counts),
         sinks=0,
     )
-    assert memory.slots is not None
+    assert slots.runs is not None
     if cache.longest // run + sinks >= cache.count.shape[1]:
         room = cache.count.shape[1] + ROOM
         cache.slot_key, cache.slot_value = _widened(cache.slot_key, room), _widened(cache.slot_value, room)
         cache.count = _widened(cache.count, room)
-    leads = at < sinks  # a sink has a slot of its own, and none in a run
+    leads = at < sinks  # a sink has a slot for itself, and is in no run
     place = torch.where(leads, at, sinks + at // run)
     here = (at % cache.key.shape[1])[:, None]
-    for name, pooled, tokens in (("slot_key", memory.key, cache.key), ("slot_value", memory.value, cache.value)):
+    for name, pooled, tokens in (("slot_key", slots.key, cache.key), ("slot_value", slots.value, cache.value)):
         row = torch.where(leads[:, None, None, None], _at(tokens, here), pooled.transpose(1, 2))
         setattr(cache, name, _put(getattr(cache, name), place, row))
-    cache.count = _put(cache.count, place, torch.where(leads[:, None], _at(cache.holds, here), memory.slots.count))
+    cache.count = _put(cache.count, place, torch.where(leads[:, None], _at(cache.holds, here), slots.runs.count))
 
 
 def _sizes(attention: Attention, shared: Shared) -> tuple[RunProjection, int, int]:

@@ -49,12 +49,12 @@ def attend_context(
     source, mask = attention.prepare(context, context_mask, name="context")
     source = attention.convolve(source, mask)
     query = attention.queries(hidden_states.to(source.dtype))
-    memory = attention.shorten(source, mask, Shared(projection, value=value))
+    slots = attention.shorten(source, mask, Shared(projection, value=value))
     out, weights = slot_attention(
         query,
-        memory.key,
-        memory.value,
-        slot_mask=memory.usable,
+        slots.key,
+        slots.value,
+        slot_mask=slots.usable,
         dropout=attention.dropout_rate,
         output_attentions=output_attentions,
     )

@@ -76,7 +76,7 @@ class Embeddings(nn.Module):
         return self._embed(given, position_ids, token_type_ids)
 
     def positions(self, input_ids: Tensor | None, length: int, device: torch.device) -> Tensor:
-        """From 0: (n), or (B, n) where padding tokens have a position of their own, -1."""
+        """From 0: (n), or (B, n) where padding tokens have the position -1."""
         if input_ids is None or self.uncounted is None:
             return torch.arange(length, device=device)
         counted = (input_ids != self.uncounted).long()
@@ -100,7 +100,7 @@ class Embeddings(nn.Module):
         return self.dropout(total if self.LayerNorm is None else self.LayerNorm(total))
 
     def _check_rows(self, name: str, numbers: Tensor, table: nn.Embedding | None, offset: int = 0) -> None:
-        """Raise InputError, in eager mode, for ``numbers`` (..., n) of which, plus ``offset``, ``table`` has no row."""
+        """Raise InputError, in eager mode, for ``numbers`` (..., n) that, plus ``offset``, are no rows of ``table``."""
         if not has_values() or unseen_lengths() is not None or numbers.numel() == 0:
             return
         first, last = torch.stack(numbers.aminmax()).tolist()  # one wait for a GPU

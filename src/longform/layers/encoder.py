@@ -303,7 +303,7 @@ class LinformerEncoder(Stack):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> Any:
-        """Encode hidden_states (B, n, D), or one text (n, D), or a grid, (B, H, W, D) or (B, prefix + H W, D) with
+        """Encode hidden_states (B, n, D), or one text (n, D), or a grid, (B, H, W, D) or (B, s + H W, D) with
         ``grid`` (H, W).
 
         ``attention_mask`` (B, n): 1 for tokens, 0 for padding and what is missing, anywhere: places stay what they are;

@@ -16,7 +16,7 @@ ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # those whose angles do no
 
 @dataclass(frozen=True)
 class Projection:
-    """How an attention layer shortens keys and values to slots; a name of ``kind`` alone stands for the rest as it is.
+    """How an attention layer shortens keys and values to slots; a name is a ``kind`` with the other defaults.
 
     ``kind``: "linear" (the paper's learned E and F), "weighted_mean" (means of runs of tokens weighted by content),
     "mean", "max", "convolution" or "random". ``sharing``: "none" (an E and F a head), "headwise" (one each for all
@@ -392,7 +392,7 @@ def _check_blocks(window: int, head_slots: tuple[int, ...], max_length: int) -> 
     """Raise ConfigurationError where slots do not divide the window, unless it sees everything."""
     sizes = {slots: base_slot_size(max_length=max_length, slots=slots) for slots in sorted(set(head_slots))}
     unfit = [slots for slots, size in sizes.items() if window % size]
-    if unfit and 2 * window < max_length:  # else the window sees everything, and there is no memory
+    if unfit and 2 * window < max_length:  # else the window sees everything, and there are no slots
         common = math.lcm(*sizes.values())
         wider = f"attention_window={-(-window // common) * common}" if 2 * common < max_length else "no window (None)"
         fitting = {k: fitting_slots(max_length=max_length, window=window, least=k) for k in unfit}

@@ -2,8 +2,8 @@
 
 Tokens of a tile come one after the other, tiles of a block too, so that what is made for a text (slots of runs, a
 window in blocks) serves a grid of any rank; a block sees the blocks around it, also across corners. A grid that does
-not divide is filled up with padding. Prefix tokens (class tokens) stand in blocks of their own in front: every query
-sees them, and they see every tile.
+not divide is filled up with padding. Sinks (class tokens) stand in further blocks in front: every query sees them, and
+they see every tile.
 
 Axes: B batch, n tokens, m places in that order, b blocks, D hidden.
 """
@@ -47,14 +47,14 @@ class Arrangement(NamedTuple):
 @dataclass(frozen=True)
 class Grid:
     """``tile``: tokens of a slot along each axis of a grid; ``block``: those of a block of the window, or None for no
-    window; ``prefix``: tokens before the grid; ``size``: tokens along each axis, where an input does not say them.
+    window; ``sinks``: tokens before the grid; ``size``: tokens along each axis, where an input does not say them.
 
     Raises ConfigurationError for tiles that do not fill a block.
     """
 
     tile: tuple[int, ...]
     block: tuple[int, ...] | None = None
-    prefix: int = 0
+    sinks: int = 0
     size: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -91,24 +91,24 @@ class Grid:
             axes = ", ".join(f"n{axis}" for axis in range(len(self.tile)))
             raise InputError(
                 f"the input has shape {tuple(shape)}, expected (batch, {axes}, hidden_size) for tile={self.tile}, or "
-                f"(batch, {self.prefix} + tokens of the grid, hidden_size) with grid=({axes}) in this call or the "
+                f"(batch, {self.sinks} + tokens of the grid, hidden_size) with grid=({axes}) in this call or the "
                 "constructor"
             )
-        if len(found) != len(self.tile) or shape[1] != self.prefix + math.prod(found):
+        if len(found) != len(self.tile) or shape[1] != self.sinks + math.prod(found):
             raise InputError(
-                f"the input has n={shape[1]} tokens, grid={tuple(found)} with num_prefix_tokens={self.prefix} has "
-                f"{self.prefix + math.prod(found)}, in tiles of {self.tile}"
+                f"the input has n={shape[1]} tokens, grid={tuple(found)} with num_prefix_tokens={self.sinks} has "
+                f"{self.sinks + math.prod(found)}, in tiles of {self.tile}"
             )
         return tuple(found)
 
     def _of_axes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Tokens along each axis of an input that has them as axes."""
         if len(shape) == 3:
-            return (shape[1] - self.prefix,)
-        if self.prefix:
+            return (shape[1] - self.sinks,)
+        if self.sinks:
             raise InputError(
-                f"an input of shape {tuple(shape)} has no place for num_prefix_tokens={self.prefix}: give (batch, "
-                "prefix + tokens of the grid, hidden_size) and grid="
+                f"an input of shape {tuple(shape)} has no place for num_prefix_tokens={self.sinks}: give (batch, "
+                "num_prefix_tokens + tokens of the grid, hidden_size) and grid="
             )
         return tuple(shape[1:-1])
 
@@ -118,18 +118,18 @@ def arrangement(grid: Grid, extents: tuple[int, ...], device: torch.device) -> A
     """How a ``grid`` of ``extents`` is arranged on ``device``."""
     block, rank, tokens = grid.block or grid.tile, len(grid.tile), math.prod(extents)
     size = math.prod(block)
-    front = -(-grid.prefix // size)  # blocks of prefix tokens
+    front = -(-grid.sinks // size)  # blocks of sinks
     padding = [amount for whole, part in zip(extents, block, strict=True) for amount in (-whole % part, 0)][::-1]
-    number = torch.arange(tokens, device=device).view(extents) + grid.prefix
+    number = torch.arange(tokens, device=device).view(extents) + grid.sinks
     number = torch.nn.functional.pad(number, padding, value=-1)
     blocks = [whole // part for whole, part in zip(number.shape, block, strict=True)]
     parts = zip(blocks, (b // t for b, t in zip(block, grid.tile, strict=True)), grid.tile, strict=True)
     order = [axis * 3 + level for level in range(3) for axis in range(rank)]
     places = number.reshape([extent for axis in parts for extent in axis]).permute(order).flatten()
     first = torch.arange(front * size, device=device)
-    places = torch.cat([torch.where(first < grid.prefix, first, -1), places])
+    places = torch.cat([torch.where(first < grid.sinks, first, -1), places])
     holds = places >= 0
-    back = torch.empty(grid.prefix + tokens, dtype=torch.long, device=device)
+    back = torch.empty(grid.sinks + tokens, dtype=torch.long, device=device)
     back[places[holds]] = holds.nonzero()[:, 0]
     around = None if grid.block is None else _neighbours(blocks, front, block_count(len(places), size)).to(device)
     return Arrangement(places.clamp(min=0), holds, back, around)
@@ -179,16 +179,14 @@ def attend_grid(
     query = attention.queries(x, shared.rotation)
     options: Any = {"dropout": attention.dropout_rate}
     if attention.window is None:
-        memory = attention.shorten(x, mask, shared)
+        slots = attention.shorten(x, mask, shared)
         out, weights = slot_attention(
-            query, memory.key, memory.value, slot_mask=memory.usable, output_attentions=output_attentions, **options
+            query, slots.key, slots.value, slot_mask=slots.usable, output_attentions=output_attentions, **options
         )
     else:
         key, value = attention.keys_and_values(x, mask, shared)
         options |= attention.near_and_far(mask, x) | {"neighbours": order.neighbours}
-        form_memory = partial(attention.shorten_heads, key, value, mask, x, shared)
-        out, weights = windowed_attention(
-            query, key, value, form_memory, output_attentions=output_attentions, **options
-        )
+        form_slots = partial(attention.shorten_heads, key, value, mask, x, shared)
+        out, weights = windowed_attention(query, key, value, form_slots, output_attentions=output_attentions, **options)
     weights = None if weights is None else weights[:, :, order.back]
     return out.transpose(1, 2).flatten(2)[:, order.back].unflatten(1, shape[1:-1]), weights

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from longform.functional.attention import Weighted, slot_attention, weighted_slots
 from longform.functional.one_pass import constant
-from longform.functional.slots import Memory
+from longform.functional.slots import Slots
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.linear import Weights
 
@@ -49,8 +49,8 @@ def attend_by_groups(
     parts: list[Any] = []
     for heads, projection in zip(attention.head_groups, attention.groups, strict=True):
         own = [of_heads(each, heads, 1) for each in (query, key, value)]
-        form_memory = partial(projection.from_heads, *(each.transpose(1, 2) for each in own[1:]), mask, x)
-        parts.append(_attend_group(own, form_memory, heads, options, weighted=output_attentions))
+        form_slots = partial(projection.from_heads, *(each.transpose(1, 2) for each in own[1:]), mask, x)
+        parts.append(_attend_group(own, form_slots, heads, options, weighted=output_attentions))
     if output_attentions:
         out, weights = join_weighted(parts, attention.head_groups)
     else:
@@ -59,16 +59,16 @@ def attend_by_groups(
 
 
 def _attend_group(
-    own: list[Tensor], form_memory: Callable[[], Memory], heads: list[int], options: dict[str, Any], *, weighted: bool
+    own: list[Tensor], form_slots: Callable[[], Slots], heads: list[int], options: dict[str, Any], *, weighted: bool
 ) -> Any:
     """Attention of ``heads`` of one k, with ``own`` query, key and value (B, ., n, d); ``options``: of all heads."""
     if "window" not in options:
-        memory, attend = form_memory(), weighted_slots if weighted else slot_attention
-        return attend(own[0], memory.key, memory.value, slot_mask=memory.usable, **options)
+        slots, attend = form_slots(), weighted_slots if weighted else slot_attention
+        return attend(own[0], slots.key, slots.value, slot_mask=slots.usable, **options)
     attend = weighted_window if weighted else windowed_attention
     of_group: Any = {name: options[name] for name in ("memory_bias", "distance_bias")}
     biases: Any = {name: None if bias is None else of_heads(bias, heads, 0) for name, bias in of_group.items()}
-    return attend(*own, form_memory, **(options | biases))
+    return attend(*own, form_slots, **(options | biases))
 
 
 def of_heads(x: Tensor, heads: list[int], axis: int) -> Tensor:
@@ -76,27 +76,27 @@ def of_heads(x: Tensor, heads: list[int], axis: int) -> Tensor:
     return x if len(heads) == x.shape[axis] else x[(slice(None),) * axis + (heads,)]
 
 
-def join_heads(parts: list[Tensor], groups: list[list[int]]) -> Tensor:
-    """Tensor (B, h, n, ...) of all heads in their order, from the parts of ``groups`` of heads."""
+def join_heads(parts: list[Tensor], head_groups: list[list[int]]) -> Tensor:
+    """Tensor (B, h, n, ...) of all heads in their order, from the parts of ``head_groups``."""
     if len(parts) == 1:
         return parts[0]
-    order = constant(tuple(head for group in groups for head in group), parts[0].device).argsort()
+    order = constant(tuple(head for heads in head_groups for head in heads), parts[0].device).argsort()
     return torch.cat(parts, dim=1)[:, order]
 
 
-def join_weighted(parts: list[Weighted], groups: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Outputs (B, h, n, d) and weights (B, h, n, S) of all heads in their order, from those of ``groups``.
+def join_weighted(parts: list[Weighted], head_groups: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Outputs (B, h, n, d) and weights (B, h, n, S) of all heads in their order, from those of ``head_groups``.
 
     Outputs are made from the weights that are returned, so that these have a gradient.
     """
     widths = [weights.shape[-1] for weights, _ in parts]
     filled = [pad(weights, (max(widths) - weights.shape[-1], 0)) for weights, _ in parts]
-    joined = join_heads(filled, groups)
+    joined = join_heads(filled, head_groups)
     found = [
         attended(of_heads(joined, heads, 1)[..., max(widths) - width :])
-        for heads, width, (_, attended) in zip(groups, widths, parts, strict=True)
+        for heads, width, (_, attended) in zip(head_groups, widths, parts, strict=True)
     ]
-    return join_heads(found, groups), joined
+    return join_heads(found, head_groups), joined
 
 
 def repeated_heads(layer: Any, num_heads: int, times: int) -> Weights:

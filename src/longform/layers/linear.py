@@ -74,10 +74,10 @@ def is_seen_inside(module: nn.Module) -> bool:
 
 
 def are_affine(*layers: nn.Module | Weights) -> bool:
-    """Whether each of ``layers`` is x Wᵀ + b of its own ``weight`` and ``bias`` and no more: no adapter, no hook, not
+    """Whether each of ``layers`` is x Wᵀ + b of its ``weight`` and ``bias`` and no more: no adapter, no hook, not
     int8.
 
-    Parametrised weights are its own, and so are packed ones. Hooks on all modules are taken for onlookers.
+    Parametrised and packed weights are its weights too. Hooks on all modules are taken for onlookers.
     """
     for layer in layers:
         if isinstance(layer, Weights):

@@ -1,4 +1,4 @@
-"""Local self-attention as a layer: each token sees those near it exactly, and no others; there is no memory.
+"""Local self-attention as a layer: each token sees those near it exactly, and no others; there are no slots.
 
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, w reach.
 """
@@ -55,7 +55,7 @@ class LocalAttention(SelfAttention):
         shared: Shared = NOTHING_SHARED,
         output_attentions: bool = False,
     ) -> Any:
-        """Attend, as LinformerAttention does; a ``shared`` projection is left alone, nothing is shortened here."""
+        """Attend, as LinformerAttention does; a ``shared`` projection is not used: nothing is shortened here."""
         x, mask = self.prepare(hidden_states, attention_mask)
         query = self.queries_of(hidden_states, x, mask, shared)
         query, key, value = (each.transpose(1, 2) for each in (query, *self.keys_and_values(x, mask, shared)))

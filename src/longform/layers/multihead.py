@@ -118,7 +118,7 @@ class LinformerMultiheadAttention(LinformerAttention):
         self.out_proj = nn.Linear(self.hidden_size, self.hidden_size, bias=bias)
 
     def reset_parameters(self) -> None:
-        """Begin its own parameters anew, and the bias of the output, as torch's module does."""
+        """Begin its parameters anew, and the bias of the output, as torch's module does."""
         super().reset_parameters()
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             if getattr(self, name) is not None:

@@ -1,4 +1,4 @@
-"""Parameters of a module, grouped for an optimizer: some learn at a rate of their own.
+"""Parameters of a module, grouped for an optimizer: some learn at another rate than the network.
 
 Adam moves every number by about the learning rate, whatever its size. An entry of E that begins as a mean of 8 tokens
 is 1/8, and k n of them move at once: at the network's rate noise drowns the means before anything is learned.
@@ -13,10 +13,10 @@ from torch import nn
 def parameter_groups(module: nn.Module, *, lr: float, weight_decay: float | None = None) -> list[dict[str, Any]]:
     """Groups for torch.optim of the trained parameters of ``module``, each once, however many modules share it.
 
-    ``lr``: learning rate. A module multiplies it for its own parameters, and for those of the modules inside it, by an
+    ``lr``: learning rate. A module multiplies it for its parameters, and for those of the modules inside it, by an
     attribute ``learning_rate_multiplier``, as projections do; these have no weight decay. Adapters of PEFT inside them
-    are matrices of other sizes of entries: they learn at ``lr``, as all adapters do, and decay.
-    ``weight_decay``: of other matrices; None: the optimizer's own. Vectors (biases, norms) have none.
+    are matrices of other sizes of entries: they learn at ``lr``, as all adapters do, and decay. ``weight_decay``: of
+    other matrices; None: the optimizer's own. Vectors (biases, norms) have none.
     """
     groups: dict[tuple[float, float | None], list[nn.Parameter]] = {}
     for parameter, multiplier in multipliers(module).items():

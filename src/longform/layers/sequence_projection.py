@@ -23,17 +23,17 @@ from longform.functional.dense import (
 from longform.functional.masks import blank_padding, without_first
 from longform.functional.one_pass import cached_in_forward
 from longform.functional.slots import (
-    Memory,
+    Runs,
     Slots,
     base_slot_size,
     convolve,
     divisors,
     first_tokens,
-    make_slots,
+    make_runs,
     max_pool,
     mean_pool,
     rest_mask,
-    with_sink_slots,
+    with_sink_runs,
 )
 from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
 from longform.layers.geometry import Projection
@@ -72,14 +72,14 @@ class SequenceProjection(nn.Module, ABC):
         self.sinks = options.sink_tokens
 
     @abstractmethod
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
         """Slots of ``heads`` heads, (B, h, S, d), from hidden states (B, n, D), padding blanked; mask bool (B, n).
 
         ``key``, ``value``: the layers that make keys and values of hidden states.
         """
 
     @abstractmethod
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
         """Slots from keys and values of every token (B, n, h, d), and the ``hidden`` states (B, n, D) of these, padding
         blanked in all.
         """
@@ -189,16 +189,16 @@ class DenseProjection(SequenceProjection):
             if bias is not None:
                 nn.init.zeros_(bias)
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
         """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
         rows, usable = self.rows(mask, hidden.shape[1])
-        groups, slots, length = rows[0].matrix.shape
+        matrices, slots, length = rows[0].matrix.shape
         last = project_first_is_cheaper(
             n=rows[0].columns if torch.compiler.is_compiling() else length,
             k=slots,
             hidden=hidden.shape[2],
             heads=heads,
-            per_head=groups > 1,
+            per_head=matrices > 1,
             shared=len(rows) == 1,
         )
         if last:
@@ -217,16 +217,16 @@ class DenseProjection(SequenceProjection):
         short = short if len(rows) == 1 else dense_project(hidden, rows[1])
         return keys, project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
         """E' K and F' V."""
         rows, usable = self.rows(mask, key.shape[1])
         return self._with_biases(project_heads(key, rows[0]), project_heads(value, rows[-1]), usable)
 
-    def _with_biases(self, keys: Tensor, values: Tensor, usable: Tensor | None) -> Memory:
+    def _with_biases(self, keys: Tensor, values: Tensor, usable: Tensor | None) -> Slots:
         """E's bias, and F's, one number a slot, on keys and values (B, h, k, d)."""
         if self.key_bias is not None and self.value_bias is not None:
             keys, values = keys + self.key_bias[..., None], values + self.value_bias[..., None]
-        return Memory(keys, values, usable, None)
+        return Slots(keys, values, usable, None)
 
     def rows(self, mask: Tensor | None, length: int) -> tuple[list[Rows], Tensor | None]:
         """The parts of E, and of F where it is not E, that are used; bool (B, g, k) or None: slots with valid mass."""
@@ -243,8 +243,8 @@ class DenseProjection(SequenceProjection):
 class RunProjection(SequenceProjection):
     """Slots that stand for runs of tokens each, of one of ``sizes``: the base of means, maxima and convolutions.
 
-    The sizes are the divisors of C, or C only where it is ``fixed``. Sinks, leading tokens of each text, have slots of
-    their own, in front of the others.
+    The sizes are the divisors of C, or C only where it is ``fixed``. Sinks, leading tokens of each text, have a slot
+    each in front of the others.
     """
 
     def __init__(self, options: Projection, shape: ProjectionShape, *, fixed: bool = False) -> None:
@@ -255,56 +255,56 @@ class RunProjection(SequenceProjection):
 
     @abstractmethod
     def pool(
-        self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
+        self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Keys and values of every token, (B, n, h, d), padding blanked -> (B, S, h, d) each, zeros for empty slots.
 
         ``mask`` (B, n): text that is no sink (a mean's has the sinks still); ``hidden`` (B, n, D): what keys and values
-        are made of. S is that of ``slots.count``.
+        are made of. S is that of ``runs.count``.
         """
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
         """W first: neither a maximum nor a convolution of each channel commutes with it."""
         full = (blank_padding(side(hidden), mask).unflatten(2, (heads, -1)) for side in (key, value))
         return self.from_heads(*full, mask, hidden)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
         """Keys and values of every token, each run to a slot, behind those of the sinks."""
-        memory, sinks = self.runs_of_heads(key, value, mask, hidden, sinks=self.sinks), self.sinks
+        slots, sinks = self.slots_of_heads(key, value, mask, hidden, sinks=self.sinks), self.sinks
         if not sinks:
-            return memory
-        return with_sinks(memory, first_tokens(key, sinks), first_tokens(value, sinks), mask, key.shape[1])
+            return slots
+        return with_sinks(slots, first_tokens(key, sinks), first_tokens(value, sinks), mask, key.shape[1])
 
-    def runs_of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int) -> Memory:
+    def slots_of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int) -> Slots:
         """``from_heads`` without the slots of the first ``sinks`` tokens."""
-        rest, slots = self.slots_of(mask, sinks, batch=key.shape[0], length=key.shape[1], device=key.device)
-        keys, values = self.pool(key, value, slots, rest, sinks, hidden)
-        return Memory(keys.transpose(1, 2), values.transpose(1, 2), usable_slots(slots, rest), slots)
+        rest, runs = self.runs_of(mask, sinks, batch=key.shape[0], length=key.shape[1], device=key.device)
+        keys, values = self.pool(key, value, runs, rest, sinks, hidden)
+        return Slots(keys.transpose(1, 2), values.transpose(1, 2), usable_slots(runs, rest), runs)
 
-    def slots_of(
+    def runs_of(
         self, mask: Tensor | None, sinks: int, *, batch: int, length: int, device: torch.device
-    ) -> tuple[Tensor | None, Slots]:
-        """The mask (B, n) of ``batch`` texts of ``length`` tokens without its sinks, and the slots of what is left."""
+    ) -> tuple[Tensor | None, Runs]:
+        """The mask (B, n) of ``batch`` texts of ``length`` tokens without its sinks, and the runs of what is left."""
         where: Any = {"batch": batch, "length": length, "device": device}
         rest = cached_in_forward(rest_mask, mask, sinks=sinks, **where) if sinks else mask
-        return rest, cached_in_forward(make_slots, rest, sizes=self.sizes, slots=self.slots, **where)
+        return rest, cached_in_forward(make_runs, rest, sizes=self.sizes, slots=self.slots, **where)
 
 
-def with_sinks(memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int) -> Memory:
-    """``memory`` of texts of ``length`` tokens, and in front of it keys and values (B, s, h, d) of the sinks."""
-    keys = torch.cat([key.transpose(1, 2), memory.key], dim=2)
-    values = torch.cat([value.transpose(1, 2), memory.value], dim=2)
-    return counted(memory._replace(key=keys, value=values), mask, length, key.shape[1])
+def with_sinks(slots: Slots, key: Tensor, value: Tensor, mask: Tensor | None, length: int) -> Slots:
+    """``slots`` of texts of ``length`` tokens, and in front of it keys and values (B, s, h, d) of the sinks."""
+    keys = torch.cat([key.transpose(1, 2), slots.key], dim=2)
+    values = torch.cat([value.transpose(1, 2), slots.value], dim=2)
+    return counted(slots._replace(key=keys, value=values), mask, length, key.shape[1])
 
 
-def counted(memory: Memory, mask: Tensor | None, length: int, sinks: int) -> Memory:
-    """A memory whose keys and values (B, h, S, d) have ``sinks`` in front, with slots that say so."""
-    assert memory.slots is not None
-    slots = cached_in_forward(with_sink_slots, memory.slots, mask, length=length, sinks=sinks)
-    known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
+def counted(slots: Slots, mask: Tensor | None, length: int, sinks: int) -> Slots:
+    """Slots whose keys and values (B, h, S, d) have ``sinks`` in front, and whose runs say so."""
+    assert slots.runs is not None
+    runs = cached_in_forward(with_sink_runs, slots.runs, mask, length=length, sinks=sinks)
+    known = mask is None and runs.uniform is not None and not torch.compiler.is_compiling()
     # FlashAttention takes no mask, and needs none where each slot is known to hold a token that is no sink.
-    usable = None if known and sinks < min(length, slots.uniform) else (slots.count > 0)[:, None]
-    return memory._replace(usable=usable, slots=slots)
+    usable = None if known and sinks < min(length, runs.uniform) else (runs.count > 0)[:, None]
+    return slots._replace(usable=usable, runs=runs)
 
 
 class MeanProjection(RunProjection):
@@ -316,32 +316,32 @@ class MeanProjection(RunProjection):
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
         """Means of hidden states, sinks in front, then W: the mean commutes with a linear layer."""
         batch, length, _ = hidden.shape
-        _, slots = self.slots_of(mask, self.sinks, batch=batch, length=length, device=hidden.device)
-        [short] = mean_pool(hidden, slots=slots, limit=self.slots, sinks=self.sinks)
+        _, runs = self.runs_of(mask, self.sinks, batch=batch, length=length, device=hidden.device)
+        [short] = mean_pool(hidden, runs=runs, limit=self.slots, sinks=self.sinks)
         if self.sinks:
             short = torch.cat([first_tokens(hidden, self.sinks), short], dim=1)
         keys = key(short).unflatten(2, (heads, -1)).transpose(1, 2)
         values = value(short).unflatten(2, (heads, -1)).transpose(1, 2)
-        memory = Memory(keys, values, usable_slots(slots, mask), slots)
-        return counted(memory, mask, length, self.sinks) if self.sinks else memory
+        slots = Slots(keys, values, usable_slots(runs, mask), runs)
+        return counted(slots, mask, length, self.sinks) if self.sinks else slots
 
-    def slots_of(
+    def runs_of(
         self, mask: Tensor | None, sinks: int, *, batch: int, length: int, device: torch.device
-    ) -> tuple[Tensor | None, Slots]:
-        """Means leave sinks out by themselves, so that texts without padding share their slots."""
+    ) -> tuple[Tensor | None, Runs]:
+        """Means leave sinks out by themselves, so that texts without padding share their runs."""
         where: Any = {"batch": batch, "length": length, "device": device}
-        slots = cached_in_forward(make_slots, mask, sizes=self.sizes, slots=self.slots, sinks=sinks, **where)
-        return mask, slots
+        runs = cached_in_forward(make_runs, mask, sizes=self.sizes, slots=self.slots, sinks=sinks, **where)
+        return mask, runs
 
     def pool(
-        self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
+        self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The mean of each run."""
         heads = key.shape[2:]
-        keys, values = mean_pool(key.flatten(2), value.flatten(2), slots=slots, limit=self.slots, sinks=sinks)
+        keys, values = mean_pool(key.flatten(2), value.flatten(2), runs=runs, limit=self.slots, sinks=sinks)
         return keys.unflatten(2, heads), values.unflatten(2, heads)
 
 
@@ -369,44 +369,44 @@ class WeightedMeanProjection(RunProjection):
         """Draw the scores anew."""
         self.scores.reset_parameters()
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
         """Weighted means of hidden states, then W of each head; W first where texts have runs of several sizes, and on
         a GPU where h pooled rows a run are more than its tokens.
         """
         (batch, length, _), sinks = hidden.shape, self.sinks
-        rest, slots = self.slots_of(mask, sinks, batch=batch, length=length, device=hidden.device)
-        size = slots.uniform
+        rest, runs = self.runs_of(mask, sinks, batch=batch, length=length, device=hidden.device)
+        size = runs.uniform
         if size is None or size == 1 or (hidden.is_cuda and size < heads) or torch.compiler.is_compiling():
             return super().from_hidden(hidden, mask, key, value, heads)
-        weights = run_weights(self.scores(hidden), slots, rest, limit=self.slots)
+        weights = run_weights(self.scores(hidden), runs, rest, limit=self.slots)
         own, other = pool_hidden(hidden, weights, size).split(heads)
-        runs = -(-length // size)
-        keys = heads_of_pooled(own, key.weight, key.bias, slots=runs)
-        values = heads_of_pooled(other, value.weight, value.bias, slots=runs)
-        memory = Memory(keys, values, usable_slots(slots, rest), slots)
+        number = -(-length // size)
+        keys = heads_of_pooled(own, key.weight, key.bias, runs=number)
+        values = heads_of_pooled(other, value.weight, value.bias, runs=number)
+        slots = Slots(keys, values, usable_slots(runs, rest), runs)
         if not sinks:
-            return memory
+            return slots
         leading = (side(first_tokens(hidden, sinks)).unflatten(2, (heads, -1)) for side in (key, value))
-        return with_sinks(memory, *leading, mask, length)
+        return with_sinks(slots, *leading, mask, length)
 
-    def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor | None:
+    def weights_of(self, hidden: Tensor, runs: Runs, mask: Tensor | None) -> Tensor | None:
         """Softmax of the scores over each run: hidden (B, n, D) -> (B, n, 2 h), weights of keys first.
 
         None for runs of one token, which have the weight 1, unless the scores must have a gradient, or a compiled graph
-        counts more slots than there are tokens.
+        counts more runs than there are tokens.
         """
-        if slots.uniform == 1 and not (in_process_group() or torch.compiler.is_compiling()):
+        if runs.uniform == 1 and not (in_process_group() or torch.compiler.is_compiling()):
             return None
-        return run_weights(self.scores(hidden), slots, mask, limit=self.slots)
+        return run_weights(self.scores(hidden), runs, mask, limit=self.slots)
 
     def pool(
-        self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
+        self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The weighted mean of each run."""
-        weights = self.weights_of(hidden, slots, mask)
+        weights = self.weights_of(hidden, runs, mask)
         if weights is None:
             return key, value
-        return pool_heads(key, value, weights, slots, limit=self.slots)
+        return pool_heads(key, value, weights, runs, limit=self.slots)
 
 
 class PlacedMeanProjection(SequenceProjection):
@@ -433,22 +433,22 @@ class PlacedMeanProjection(SequenceProjection):
         self.places.reset_parameters()
         nn.init.zeros_(self.place_share)
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
         """Both sums of hidden states, then W."""
         given = (hidden, mask, key, value, heads)
         return self._sum(self.content.from_hidden(*given), self.places.from_hidden(*given))
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
         """Both sums of keys and values."""
         given = (key, value, mask, hidden)
         return self._sum(self.content.from_heads(*given), self.places.from_heads(*given))
 
-    def _sum(self, runs: Memory, places: Memory) -> Memory:
-        shares = self.place_share.to(runs.key.dtype)
+    def _sum(self, content: Slots, places: Slots) -> Slots:
+        shares = self.place_share.to(content.key.dtype)
         # A shorter text has fewer runs than E has rows. A slice would tie a compiled graph to some lengths.
-        first = torch.arange(runs.key.shape[2], device=runs.key.device)
-        key = runs.key + shares[0] * places.key.index_select(2, first)
-        return runs._replace(key=key, value=runs.value + shares[1] * places.value.index_select(2, first))
+        first = torch.arange(content.key.shape[2], device=content.key.device)
+        key = content.key + shares[0] * places.key.index_select(2, first)
+        return content._replace(key=key, value=content.value + shares[1] * places.value.index_select(2, first))
 
 
 class MaxProjection(RunProjection):
@@ -460,11 +460,11 @@ class MaxProjection(RunProjection):
         """Nothing to draw."""
 
     def pool(
-        self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
+        self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The maximum of each run."""
         heads = key.shape[2:]
-        keys, values = (max_pool(x.flatten(2), slots, mask, limit=self.slots) for x in (key, value))
+        keys, values = (max_pool(x.flatten(2), runs, mask, limit=self.slots) for x in (key, value))
         return keys.unflatten(2, heads), values.unflatten(2, heads)
 
 
@@ -492,7 +492,7 @@ class ConvolutionProjection(RunProjection):
         _reset(self)
 
     def pool(
-        self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
+        self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Each run's taps."""
         kernels = self.kernels()
@@ -507,14 +507,14 @@ def _reset(projection: nn.Module) -> None:
 
 
 def in_process_group() -> bool:
-    """Data-parallel training wants a gradient of every parameter, the memory's too, from every batch."""
+    """Data-parallel training wants a gradient of every parameter, those of slots too, from every batch."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def usable_slots(slots: Slots, mask: Tensor | None) -> Tensor | None:
+def usable_slots(runs: Runs, mask: Tensor | None) -> Tensor | None:
     """Bool (B, 1, S), or None where every slot is known to hold text."""
-    known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
-    return None if known else cached_in_forward(_hold_text, slots.count)
+    known = mask is None and runs.uniform is not None and not torch.compiler.is_compiling()
+    return None if known else cached_in_forward(_hold_text, runs.count)
 
 
 def _hold_text(count: Tensor) -> Tensor:

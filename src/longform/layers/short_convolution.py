@@ -18,7 +18,7 @@ from longform.functional.short_convolution import add_shifted, reach_of, short_c
 class ShortConvolution(nn.Module):
     """x plus a depthwise convolution of x over ``taps`` tokens around each, an odd number; zero at first.
 
-    Begun at zero it changes nothing until it is trained. ``hidden_size`` D features, each with taps of its own.
+    Begun at zero it changes nothing until it is trained. ``hidden_size`` D features, each with other taps.
     ``causal``: over each token and those before it. ``axes`` r: of grids, with taps along each axis.
     """
 
@@ -45,12 +45,12 @@ class ShortConvolution(nn.Module):
         if grid is None or len(grid) == 1:
             out = short_convolution(x, self.weight, causal=self.causal)
             return out if mask is None else blank_padding(out, mask)
-        prefix = x.shape[1] - math.prod(grid)
-        cells = x[:, prefix:].unflatten(1, grid)
+        sinks = x.shape[1] - math.prod(grid)
+        cells = x[:, sinks:].unflatten(1, grid)
         out = cells
         for axis, taps in enumerate(self.weight):
             out = add_shifted(out, cells, taps, axis=axis + 1, causal=self.causal)
-        return blank_padding(torch.cat([x[:, :prefix], out.flatten(1, len(grid))], dim=1), mask)
+        return blank_padding(torch.cat([x[:, :sinks], out.flatten(1, len(grid))], dim=1), mask)
 
     def extra_repr(self) -> str:
         """The taps, for print(model)."""

@@ -23,7 +23,7 @@ from longform.functional.conditions import has_amx
 from longform.functional.execution import has_values
 from longform.functional.masks import text_lengths
 from longform.functional.positions.rotary import Rotation
-from longform.functional.slots import Memory
+from longform.functional.slots import Slots
 from longform.functional.window import document_attention
 from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_slots
 from longform.layers.attention import LinformerAttention
@@ -32,7 +32,7 @@ from longform.layers.packed_linear import add_to
 from longform.layers.self_attention import Shared
 
 LONG = 4096  # tokens from which on the attention of a text is formed in parts too
-OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; values (b, c, D)
+OutputPart = tuple[tuple[slice, slice], Tensor]  # documents and tokens; their values (b, c, D)
 # Tokens at a time, in all documents together. AMX is the faster the more rows it multiplies: a base encoder on two such
 # cores in bfloat16 took 1.1 s for 8,192 tokens instead of 1.3, float32 1.22 s for 2,048 instead of 1.27.
 CPU_ROWS, DEVICE_ROWS = 2048 if has_amx() else 1024, 65536
@@ -111,21 +111,21 @@ def _slots_are_means(attention: LinformerAttention) -> bool:
 
 
 def _slots_only(
-    attention: LinformerAttention, hidden: Tensor, memory: Memory, shared: Shared, residual: Tensor
+    attention: LinformerAttention, hidden: Tensor, slots: Slots, shared: Shared, residual: Tensor
 ) -> Iterator[OutputPart]:
     rows = rows_of_each(hidden.shape[0])
     for start in range(0, hidden.shape[1], rows):
         where = (slice(None), slice(start, start + rows))
         turned = None if shared.rotation is None else shared.rotation.at(where[1])
         query = attention.queries(hidden[where], turned)
-        out, _ = slot_attention(query, memory.key, memory.value, slot_mask=memory.usable)
+        out, _ = slot_attention(query, slots.key, slots.value, slot_mask=slots.usable)
         yield where, add_to(residual[where], attention.output, out.transpose(1, 2).flatten(2))
 
 
 def _windowed(
     attention: LinformerAttention,
     hidden: Tensor,
-    memory: Memory,
+    slots: Slots,
     lengths: list[int],
     shared: Shared,
     residual: Tensor,
@@ -135,7 +135,7 @@ def _windowed(
     options: Any = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
     options |= {"distance_bias": shared.distance_bias, "selected": attention.selected_slots}
     for b, n in enumerate(lengths):
-        document, far = slice(b, b + 1), far_slots(memory, b, n, **options)
+        document, far = slice(b, b + 1), far_slots(slots, b, n, **options)
         turned = None if shared.rotation is None else shared.rotation.of(b)
         for tokens, context in _contexts(attention, hidden[document, :n], far, turned):
             where = (document, tokens)

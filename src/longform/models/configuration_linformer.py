@@ -78,13 +78,13 @@ class LinformerConfig(PreTrainedConfig):
     ``relative_attention_max_distance``: tokens from which on all distances have one bucket on each side.
     ``rope_parameters``: rotary positions in place of the table of positions, as in Hugging Face: "rope_type"
     ("default", "linear", "yarn", "llama3"), "rope_theta", "partial_rotary_factor", or these for each layer type;
-    ``rope_theta`` alone is short for the first.
+    a ``rope_theta`` without them is short for the first.
     ``layer_types``: a list per layer of "full_attention" (window and slots, the default) and "sliding_attention", which
     sees ``sliding_window`` tokens on each side and no slots.
     ``head_dim``: features of a head, or None for hidden_size / num_attention_heads: all heads together may be narrower
     (as where some were taken out) or wider than ``hidden_size``.
     ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None: one for each.
-    ``causal``: tokens see those before them alone, with a window and slots of whole runs (LinformerForCausalLM).
+    ``causal``: tokens see only those before them, with a window and slots of whole runs (LinformerForCausalLM).
     ``is_gated_act``: the feed-forward part multiplies what ``hidden_act`` gives with a second product (GeGLU, SwiGLU).
     ``attention_bias``, ``mlp_bias``, ``norm_bias``: of projections, feed-forward layers, norms.
     ``norm_type``: "layer_norm" or "rms_norm"; ``normalization``: "post" (BERT) or "pre", in which case

@@ -222,7 +222,7 @@ def _cut(name: str, value: Any, texts: int, tokens: int) -> Any:
     if isinstance(value, tuple):
         return tuple(_cut(name, x, texts, tokens) for x in value)
     if value.dim() > 3:
-        raise RuntimeError(f"{name} has {value.dim()} axes, of which nobody knows which are tokens")
+        raise RuntimeError(f"{name} has {value.dim()} axes, and nobody knows which are tokens")
     return (value[:texts, :tokens] if value.dim() == 3 or name in OF_TOKENS else value[:texts]).clone()
 
 
@@ -243,8 +243,8 @@ def _is_adapted(model: nn.Module) -> bool:
 def capture(model: Model, *, kept: int = KEPT) -> Model:
     """Have passes of a Longform without gradients captured as CUDA graphs, and replayed; returns the same model.
 
-    For batches of up to 32,768 tokens on a GPU of CUDA, padded on the right; ``kept`` graphs, of which the least used
-    is dropped. Other passes are ordinary: with gradients, on a CPU, with hooks, adapters (PEFT) that are not merged,
+    For batches of up to 32,768 tokens on a GPU of CUDA, padded on the right; ``kept`` graphs, the least used dropped
+    first. Other passes are ordinary: with gradients, on a CPU, with hooks, adapters (PEFT) that are not merged,
     autocast, further arguments. ``longform.Encoder``, ``Classifier`` and the commands do it by themselves. A captured
     model is not pickled or copied.
 

@@ -26,7 +26,7 @@ def pack_weights(model: Model) -> Model:
     On a CPU with AMX that is Longform's own in bfloat16, else oneDNN, which would do it in every product. The shorter
     the text, the more it brings (docs/lab/costs.md). The packed model gives what it gave, computes without gradients or
     autocast, and is not saved, pickled, moved, cast or compiled. Keys' and values' layers stay as they are where heads
-    have projections or scores of their own or share keys, which takes each head's part of the weight. On a GPU weights
+    have different projections or scores or share keys, which takes each head's part of the weight. On a GPU weights
     stay as they are; a GELU is computed with the product before it, and a residual with the norm behind it. The
     commands that load a Longform for inference do it by themselves.
 
@@ -55,15 +55,15 @@ def _kept(parent: nn.Module, name: str) -> bool:
     if not (isinstance(parent, LinformerAttention) and name in ("key", "value")):
         return False
     shared = parent.num_key_value_heads < parent.num_heads
-    by_head = any(group.multiplies_by_head for group in parent.groups)
+    by_head = any(projection.multiplies_by_head for projection in parent.groups)
     return shared or by_head or parent.projection_sharing == "none" or len(parent.head_groups) > 1
 
 
 def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module], *, keep: Keep | None = None) -> None:
     """Put make(layer) in the place of each linear layer of ``model``, weight of shape (F, D), unless ``keep`` says so.
 
-    A layer with hooks of its own stays: somebody sees or changes what passes through it. So does one with an adapter
-    (PEFT), whose parts look into each other.
+    A layer with hooks stays: somebody sees or changes what passes through it. So does one with an adapter (PEFT), whose
+    parts look into each other.
     """
     adapted = {part for layer in model.modules() if hasattr(layer, "base_layer") for part in layer.modules()}
     for parent in [each for each in model.modules() if each not in adapted]:

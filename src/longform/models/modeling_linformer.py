@@ -89,10 +89,10 @@ class LinformerPreTrainedModel(PreTrainedModel):
     ) -> None:
         """Make the model take ``length`` tokens, in place: position table, E, F and configuration.
 
-        The model alone: ``longform.convert`` changes what else knows its length, the tokenizer first of all.
-        Pooling and convolution keep the tokens that a slot covers, so k grows in proportion; a dense E keeps k and is
-        stretched; ``projected_length`` sets k instead. ``positions``: "tile" or "interpolate".
-        Raises ConfigurationError where the new length does not fit the other options.
+        Only the model: ``longform.convert`` changes what else knows its length, the tokenizer first of all. Pooling and
+        convolution keep the tokens that a slot covers, so k grows in proportion; a dense E keeps k and is stretched;
+        ``projected_length`` sets k instead. ``positions``: "tile" or "interpolate". Raises ConfigurationError where the
+        new length does not fit the other options.
         """
         resize_sequence_length(self, length, projected_length=projected_length, positions=positions)
 

@@ -108,8 +108,8 @@ def _carry_head(owner: Owner, heir: Owner) -> None:
 
 def _owners(attention: LinformerAttention) -> dict[int, Owner]:
     """Head -> its projection, and its place among the heads of that; heads of one k have one projection."""
-    groups = zip(attention.head_groups, attention.groups, strict=False)  # none where the window covers all
-    found = {head: (projection, place) for heads, projection in groups for place, head in enumerate(heads)}
+    projections = zip(attention.head_groups, attention.groups, strict=False)  # none where the window covers all
+    found = {head: (projection, place) for heads, projection in projections for place, head in enumerate(heads)}
     return dict(sorted(found.items()))
 
 

@@ -60,7 +60,7 @@ def _before_last(config: LinformerConfig) -> nn.Module:
 class MaskedLMHead(nn.Module):
     """decoder(LayerNorm(activation(dense(x)))): (B, n, D) -> (B, n, V); the decoder is tied to the word embeddings.
 
-    With ``config.prediction_head`` "eurobert" the decoder alone.
+    With ``config.prediction_head`` "eurobert" only the decoder.
     """
 
     def __init__(self, config: LinformerConfig) -> None:
@@ -178,7 +178,7 @@ class LinformerForCausalLM(LinformerForMaskedLM, GenerationMixin):
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         """See LinformerModel.forward; ``labels`` long (B, n), the input's own tokens: each is compared with what the
-        one before it gives; -100 for none. ``logits_to_keep``: of the last tokens alone, 0 for all.
+        one before it gives; -100 for none. ``logits_to_keep``: only of the last tokens, 0 for all.
         """
         if use_cache and past_key_values is None:
             past_key_values = CausalCache(self.config.num_hidden_layers)

@@ -113,7 +113,7 @@ class ModelLayer(Block):
 
 
 def rotary_positions(config: PreTrainedConfig, layer_type: str) -> RotaryPositions:
-    """Rotary positions of layers of ``layer_type``, which may have rope_parameters of their own.
+    """Rotary positions of layers of ``layer_type``, which may have other rope_parameters.
 
     "default" turns the pair i of r by rope_theta^(-i / r) radians a token; the other kinds are Hugging Face's.
     """
@@ -330,7 +330,7 @@ class TextReader(nn.Module):
     def _check_cache(self, cache: object) -> None:
         if not isinstance(cache, CausalCache):
             raise InputError(
-                f"past_key_values is a {type(cache).__name__}, and can be a CausalCache alone, or None; of PEFT, LoRA "
+                f"past_key_values is a {type(cache).__name__}, and can only be a CausalCache or None; of PEFT, LoRA "
                 "and prompt tuning are served, and not prefix tuning, which gives keys and values"
             )
         if not self.config.causal:

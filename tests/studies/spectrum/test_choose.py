@@ -7,7 +7,7 @@ import torch
 
 from longform import LinformerConfig
 from longform.errors import ConfigurationError
-from longform.functional.slots import divisors, make_slots
+from longform.functional.slots import divisors, make_runs
 from longform_lab.spectrum.choose import (
     allowed_slots,
     head_k_at_total,
@@ -28,7 +28,7 @@ def test_pooled_slots_are_those_that_the_projection_fills():
         used = set()
         for k in range(1, length + 1):
             size = -(-length // k)
-            slots = make_slots(None, batch=1, length=length, device=torch.device("cpu"), sizes=divisors(size), slots=k)
+            slots = make_runs(None, batch=1, length=length, device=torch.device("cpu"), sizes=divisors(size), slots=k)
             used.add(slots.count.shape[1])
         assert allowed_slots(length, pooled=True) == sorted(used)
         assert allowed_slots(length, pooled=False) == list(range(1, length + 1))

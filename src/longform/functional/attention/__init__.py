@@ -35,7 +35,7 @@ ATTENTION = dispatch.operation(
 def usable_slots(slot_mask: Tensor) -> Tensor:
     """``slot_mask`` bool (B, k) or (B, g, k), with slot 0 opened in rows that have no valid slot, as (B, g, 1, k).
 
-    A row of padding alone then sees one slot of zeros and stays finite.
+    A row of only padding then sees one slot of zeros and stays finite.
     """
     slot_mask = slot_mask[:, None] if slot_mask.dim() == 2 else slot_mask
     nothing = ~slot_mask.any(dim=-1, keepdim=True)

@@ -1,11 +1,11 @@
 """Attention by the compiled kernels of csrc/attention.c and attention_gradient.c, for bfloat16 with AMX or AVX512-bf16.
 
 torch's fused attention multiplies with AMX, and spends most of its time between the two products: 2.9 ms for 2,048
-queries, 256 keys and 12 heads of 64 on two cores, of which their multiplications would be 0.3. The kernel takes 1.3: no
+queries, 256 keys and 12 heads of 64 on two cores; the multiplications in it would take 0.3. The kernel takes 1.3: no
 largest logit is looked for (csrc/attention.c says why none is needed), and what lies between the products stays in the
 cache. Without AMX, on one core of a Zen 4, 8,192 queries, 320 keys and 12 heads of 32 took 30 ms, two plain products
-and a softmax 53 (docs/lab/rows.md has whole models). In training the weights are not kept: the backward pass
-forms them again from the logits and each row's total.
+and a softmax 53 (docs/lab/rows.md has whole models). In training the weights are not kept: the backward pass forms them
+again from the logits and each row's total.
 
 Axes: B batch, n queries, S keys, h heads, d head dimension, b blocks of queries, p parts of the queries.
 """
@@ -29,7 +29,7 @@ from longform.functional.native.jobs import (
 from longform.functional.native.library import run
 from longform.functional.second_gradient import Gradients, differentiable_by
 
-MOST_KEYS = 2**14  # of which every thread packs a head's: 5 MB where d = 64
+MOST_KEYS = 2**14  # every thread packs those of a head: 5 MB where d = 64
 MOST_TRAINED_KEYS = 2**12  # the gradients of 128 queries' weights are 1 MB then, half of a second-level cache
 PART = 512  # queries that are worth packing a head's keys for
 

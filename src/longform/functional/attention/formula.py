@@ -75,7 +75,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor
 
 
 def attended(weights: Tensor, value: Tensor, dropout: float) -> Tensor:
-    """weights (B, h, n, S), of which some are dropped, times value (B, h, S, d): (B, h, n, d)."""
+    """weights (B, h, n, S), some of them dropped, times value (B, h, S, d): (B, h, n, d)."""
     return drop(weights, dropout) @ value
 
 

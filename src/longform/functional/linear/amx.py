@@ -4,7 +4,7 @@ oneDNN computes GELU after its product, and leaves one of two cores idle at some
 vector units while the tiles multiply. On two cores with AMX, weights not in a cache: 512 x 768 x 3,072 with GELU took
 1.1 ms instead of 1.5, 512 x 3,072 x 768 with a residual 1.5 instead of 2.3, 512 x 768 x 768 0.29 instead of 0.52; of
 128 rows each takes a fifth less, of 2,048 between a tenth and a third. (Compiled for AVX512-bf16 it is slower than
-oneDNN, 137 to 181 GF/s against 181 to 221 on one core of a Zen 4, 1,024 rows: there it runs in tests alone.)
+oneDNN, 137 to 181 GF/s against 181 to 221 on one core of a Zen 4, 1,024 rows: there it runs in tests only.)
 
 Axes: n rows, D inputs, F outputs.
 """

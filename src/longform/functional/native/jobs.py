@@ -1,6 +1,6 @@
 """Arguments of the compiled kernels: the structures of csrc/jobs.h, which hold tensors as pointers.
 
-Every address that a kernel gets passes through ``pointer`` or ``strided`` (of which ``heads_of`` is made), which assert
+Every address that a kernel gets passes through ``pointer`` or ``strided`` (``heads_of`` calls it), which assert
 the dtype, the shape and the strides that the kernel will read it with.
 
 Axes: B batch, h heads, d head dimension.

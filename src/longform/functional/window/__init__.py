@@ -1,7 +1,7 @@
 """Exact near, compressed far: a window of exact tokens beside the slots of the whole text, in time and memory O(n).
 
 What near and far mean is written in formula.py; the other files compute the same. On a CPU without gradients each
-document is attended by itself (document.py), by one of two kernels with a table of their own, since a long text
+document is attended by itself (document.py), by one of two kernels, which have a table for themselves since a long text
 gives its documents to them part after part (layers/streaming.py).
 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block.
@@ -18,7 +18,7 @@ from longform.functional.attention import Weighted
 from longform.functional.attention import compiled as attention_compiled
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.dispatch import Kernel
-from longform.functional.slots import Memory
+from longform.functional.slots import Slots
 from longform.functional.window import compiled, formula, sdpa_training, single_tokens, triton_kernel
 from longform.functional.window.call import WindowCall
 from longform.functional.window.document import DocumentAttention, DocumentPart, far_slots, lacks_whole_texts
@@ -39,7 +39,7 @@ def _by_documents(call: WindowCall) -> Tensor:
         out[b, n:] = 0.0
         if n:
             part = DocumentPart(query[b, :, :n], key[b, :, :n], value[b, :, :n], length=n, window=call.window)
-            kernel(far_slots(call.memory, b, n, **options))(part, out[b, :n])
+            kernel(far_slots(call.slots, b, n, **options))(part, out[b, :n])
     return out.transpose(1, 2)
 
 
@@ -48,11 +48,11 @@ def _formula(call: WindowCall) -> Tensor:
 
 
 def _block_weights(call: WindowCall) -> tuple[Tensor, Tensor]:
-    return formula.block_weights(call.query, call.key, call.memory.key, call.blocks, call.memory_bias, call.distances)
+    return formula.block_weights(call.query, call.key, call.slots.key, call.blocks, call.memory_bias, call.distances)
 
 
 def _attended(call: WindowCall, of_blocks: tuple[Tensor, Tensor]) -> Tensor:
-    context = formula.attended(of_blocks, call.value, call.memory.value, call.blocks, call.dropout)
+    context = formula.attended(of_blocks, call.value, call.slots.value, call.blocks, call.dropout)
     return call.blanked(context)
 
 
@@ -84,20 +84,20 @@ def windowed_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    form_memory: Callable[[], Memory],
+    form_slots: Callable[[], Slots],
     *,
     output_attentions: bool = False,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention to near tokens exactly and to far ones through slots.
 
-    query, key, value (B, h, n, d) with padding blanked; ``form_memory`` gives the slots' keys and values (B, h, S, d),
+    query, key, value (B, h, n, d) with padding blanked; ``form_slots`` gives the slots' keys and values (B, h, S, d),
     and is not called where each slot is a token anyway. ``options``: ``window`` and more, see WindowCall.
     Returns out (B, h, n, d), zeros on padding, and with ``output_attentions`` the weights (B, h, n, S + 3 w):
     slots first (a selected one has what its tokens have), then the block's neighbours, which are two in a causal text
     and ``neighbours`` in a grid.
     """
-    call = WindowCall(query, key, value, form_memory, **options)
+    call = WindowCall(query, key, value, form_slots, **options)
     if output_attentions:
         weights, attended = _weighted(call)
         return attended(weights), weights
@@ -105,10 +105,10 @@ def windowed_attention(
 
 
 def weighted_window(
-    query: Tensor, key: Tensor, value: Tensor, form_memory: Callable[[], Memory], **options: Any
+    query: Tensor, key: Tensor, value: Tensor, form_slots: Callable[[], Slots], **options: Any
 ) -> Weighted:
     """The weights (B, h, n, S + 3 w) of ``windowed_attention``, and what makes its out (B, h, n, d) of them."""
-    return _weighted(WindowCall(query, key, value, form_memory, **options))
+    return _weighted(WindowCall(query, key, value, form_slots, **options))
 
 
 def _weighted(call: WindowCall) -> Weighted:
@@ -117,7 +117,7 @@ def _weighted(call: WindowCall) -> Weighted:
     if not call.selected:
         weights = formula.weights_of_queries(of_blocks, length)
         return weights, lambda rows: _attended(call, formula.weights_of_blocks(rows, call.window, seen))
-    choice = call.selection, call.memory.slots, call.sinks
+    choice = call.selection, call.slots.runs, call.sinks
 
     def attended(rows: Tensor) -> Tensor:
         return _attended(call, by_token(formula.weights_of_blocks(rows, call.window, seen), of_blocks, *choice))

@@ -13,7 +13,7 @@ from torch import Tensor
 from longform.functional.conditions import ask_gradient
 from longform.functional.masks import text_lengths
 from longform.functional.one_pass import cached_in_forward
-from longform.functional.slots import Memory
+from longform.functional.slots import Slots
 from longform.functional.window import formula
 from longform.functional.window.selection import Selected, block_sums, opened, opened_distances, select
 
@@ -34,7 +34,7 @@ class lazy_property:
 
 @dataclass(eq=False)
 class WindowCall:
-    """``query``, ``key``, ``value`` (B, h, n, d), padding blanked; ``form_memory`` gives keys and values (B, h, S, d).
+    """``query``, ``key``, ``value`` (B, h, n, d), padding blanked; ``form_slots`` gives keys and values (B, h, S, d).
 
     ``window`` w; ``memory_bias`` (h) or None; ``mask`` bool (B, n) or None; the first ``sinks`` slots are single
     leading tokens. ``slots_are_tokens``: each slot holds one token's key and value. ``distance_bias`` (h, 2 r + 1) or
@@ -47,7 +47,7 @@ class WindowCall:
     query: Tensor
     key: Tensor
     value: Tensor
-    form_memory: Callable[[], Memory]
+    form_slots: Callable[[], Slots]
     window: int
     memory_bias: Tensor | None = None
     memory_budget: float | None = None
@@ -69,16 +69,16 @@ class WindowCall:
         }  # fmt: skip
         self.wants_gradient = ask_gradient((self.query, self.key, self.value, self.memory_bias, self.distance_bias))
         if torch.is_grad_enabled() and not (self.wants_gradient or self.slots_are_tokens):
-            self.wants_gradient = ask_gradient(self.memory[:2])  # a projection may have weights of its own
+            self.wants_gradient = ask_gradient(self.slots[:2])  # a projection may have weights
         if self.causal:
             self.neighbours = cached_in_forward(
                 formula.blocks_before, length=self.query.shape[2], window=self.window, device=self.query.device
             )
 
     @lazy_property
-    def memory(self) -> Memory:
+    def slots(self) -> Slots:
         """The slots' keys and values (B, h, S, d), and what they stand for."""
-        return self.form_memory()
+        return self.form_slots()
 
     @lazy_property
     def lengths(self) -> list[int] | None:
@@ -88,22 +88,22 @@ class WindowCall:
     @lazy_property
     def far_parts(self) -> formula.FarParts:
         """Bias on the logits of slots, taken apart."""
-        return cached_in_forward(formula.far_parts, self.memory.slots, neighbours=self.neighbours, **self._given)
+        return cached_in_forward(formula.far_parts, self.slots.runs, neighbours=self.neighbours, **self._given)
 
     @lazy_property
     def blocks(self) -> formula.Blocks:
         """Tokens and slots that each block sees, with biases."""
-        found = cached_in_forward(formula.blocks_of, self.mask, self.memory.slots, self.neighbours, **self._given)
+        found = cached_in_forward(formula.blocks_of, self.mask, self.slots.runs, self.neighbours, **self._given)
         return opened(found, self.selection) if self.selected else found
 
     @lazy_property
     def selection(self) -> Selected:
         """The choice of each block, where there is selection."""
-        memory = self.memory
-        assert memory.slots is not None
-        far = cached_in_forward(formula.blocks_of, self.mask, memory.slots, self.neighbours, **self._given).far
+        slots = self.slots
+        assert slots.runs is not None
+        far = cached_in_forward(formula.blocks_of, self.mask, slots.runs, self.neighbours, **self._given).far
         return select(
-            block_sums(self.query, self.mask, self.window), memory.key, far, memory.slots, self.mask,
+            block_sums(self.query, self.mask, self.window), slots.key, far, slots.runs, self.mask,
             length=self.query.shape[2], sinks=self.sinks, budget=self.memory_budget, most=self.selected,
         )  # fmt: skip
 
@@ -119,7 +119,7 @@ class WindowCall:
             return None
         bias = self.distance_bias.to(self.wide)
         far = formula.far_distances(
-            bias, self.memory.slots, length=self.query.shape[2], window=self.window, sinks=self.sinks,
+            bias, self.slots.runs, length=self.query.shape[2], window=self.window, sinks=self.sinks,
             first=self.first_block or 0,
         )  # fmt: skip
         near = formula.near_distances(bias, self.window)[None, :, None]

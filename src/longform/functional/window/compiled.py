@@ -1,4 +1,4 @@
-"""The window and the memory in one softmax by the compiled kernels of csrc/attention.c and attention_gradient.c, with
+"""Near tokens and far slots in one softmax by the compiled kernels of csrc/attention.c and attention_gradient.c, with
 AMX or AVX512-bf16.
 
 Slots that a block does not see cost nothing. In training the backward pass forms the weights of a block again from its
@@ -34,9 +34,9 @@ def lacks_in_training(call: WindowCall, forced: bool) -> str | None:
         return missing
     if call.lengths is None:
         return "all padding on the right"
-    if not all(is_plain(x, call.query.dtype) for x in call.memory[:2]):
+    if not all(is_plain(x, call.query.dtype) for x in call.slots[:2]):
         return "slots that are plain tensors of the heads' dtype"
-    seen = 3 * call.window + call.memory.key.shape[2]
+    seen = 3 * call.window + call.slots.key.shape[2]
     return None if seen <= MOST_TRAINED_KEYS else f"at most {MOST_TRAINED_KEYS} keys for each query in training"
 
 
@@ -67,13 +67,13 @@ class CompiledDocument(DocumentAttention):
 
 def train(call: WindowCall) -> Tensor:
     """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
-    memory = call.memory
+    slots = call.slots
     return CompiledWindow.apply(
         call.query,
         call.key,
         call.value,
-        memory.key,
-        memory.value,
+        slots.key,
+        slots.value,
         call.blocks.far,
         call.head_bias,
         call.lengths,
@@ -91,7 +91,7 @@ def _formula(query: Tensor, *given: Any) -> Tensor:
 
 
 class CompiledWindow(torch.autograd.Function):
-    """query, key, value (B, h, n, d), memory (B, h, S, d), ``far`` float32 (B, 1, b, S), ``bias`` float32 (h).
+    """query, key, value (B, h, n, d), those of slots (B, h, S, d), ``far`` float32 (B, 1, b, S), ``bias`` float32 (h).
 
     ``lengths``: tokens of each document, the others being padding on its right.
     """
@@ -102,15 +102,15 @@ class CompiledWindow(torch.autograd.Function):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        memory_key: Tensor,
-        memory_value: Tensor,
+        slot_key: Tensor,
+        slot_value: Tensor,
         far: Tensor,
         bias: Tensor,
         lengths: list[int],
         window: int,
     ) -> Tensor:
         """Returns out (B, h, n, d), zeros on padding."""
-        inputs = query, key, value, memory_key, memory_value
+        inputs = query, key, value, slot_key, slot_value
         given, out = [contiguous_rows(x) for x in inputs], like_queries(query)
         blank_padding(out, lengths)
         totals = []
@@ -128,15 +128,15 @@ class CompiledWindow(torch.autograd.Function):
     @staticmethod
     @differentiable_by(_formula)
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        """Gradients of query, key, value, memory_key, memory_value and bias."""
+        """Gradients of query, key, value, slot_key, slot_value and bias."""
         (lengths, window), (far, bias, out) = ctx.options, ctx.saved_tensors[5:8]
         *given, gradient = (contiguous_rows(x) for x in (*ctx.saved_tensors[:5], gradient))
-        query, memory_key = given[0], given[3]
+        query, slot_key = given[0], given[3]
         near = {name: like_queries(query) for name in ("d_query", "d_key", "d_value")}
         for x in near.values():
             blank_padding(x, lengths)
-        d_slots = [far.new_zeros(memory_key.shape) for _ in range(2)]
-        d_bias = far.new_zeros(memory_key.shape[:2])
+        d_slots = [far.new_zeros(slot_key.shape) for _ in range(2)]
+        d_bias = far.new_zeros(slot_key.shape[:2])
         parts = together(lengths, query.shape[2])
         for (documents, length), total in zip(parts, ctx.saved_tensors[8:], strict=True):
             job = AttentionGradientJob(parts=1)
@@ -147,16 +147,16 @@ class CompiledWindow(torch.autograd.Function):
             )
             _weigh(job, far[documents], bias.contiguous(), window)
             run(job)
-        d_memory = (x.to(memory_key.dtype) for x in d_slots)
-        return *near.values(), *d_memory, None, d_bias.sum(dim=0).to(bias.dtype), None, None
+        d_of_slots = (x.to(slot_key.dtype) for x in d_slots)
+        return *near.values(), *d_of_slots, None, d_bias.sum(dim=0).to(bias.dtype), None, None
 
 
 def _of_documents(documents: slice, length: int, given: list[Tensor], **others: Tensor) -> dict[str, Tensor]:
     """Tensors of some documents by the kernel's names: of query, key, value and ``others`` their first tokens."""
-    query, key, value, memory_key, memory_value = given
+    query, key, value, slot_key, slot_value = given
     near = {"query": query, "key": key, "value": value, **others}
     own = {name: x[documents, :, :length] for name, x in near.items()}
-    return own | {"slot_key": memory_key[documents], "slot_value": memory_value[documents]}
+    return own | {"slot_key": slot_key[documents], "slot_value": slot_value[documents]}
 
 
 def _weigh(job: AttentionJob | AttentionGradientJob, far: Tensor, bias: Tensor, window: int) -> None:

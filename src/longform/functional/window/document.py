@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longform.functional.execution import has_values
-from longform.functional.slots import Memory, Slots
+from longform.functional.slots import Runs, Slots
 from longform.functional.window.selection import Selected, block_sums, select
 
 LARGEST_KEPT = 2**16  # logits of a document
@@ -82,7 +82,7 @@ class DocumentAttention(ABC):
         self._logits: Tensor | None = None  # of all blocks, of a document of few
 
     def logits(self, part: DocumentPart, first: int, end: int) -> Tensor:
-        """``far_logits`` of blocks ``first`` to ``end`` of the document of which this is a part: (c, S)."""
+        """``far_logits`` of blocks ``first`` to ``end`` of the document that the part is cut from: (c, S)."""
         if self._logits is None:
             far, blocks = self.far, part.all_blocks()
             self._shares = self._shares or far_shares(far, blocks, part.window)
@@ -94,10 +94,10 @@ class DocumentAttention(ABC):
     def select(self, part: DocumentPart) -> Selected:
         """The choice of each block of the part's queries, of one document."""
         far, blocks = self.far, part.blocks()
-        slots = Slots(far.count[None], torch.tensor([far.size]), far.size, far.size)
+        runs = Runs(far.count[None], torch.tensor([far.size]), far.size, far.size)
         logits = self.logits(part, blocks.start, blocks.stop)[None, None]
         return select(
-            block_sums(part.query[None], None, part.window), far.key[None], logits, slots, None, length=part.length,
+            block_sums(part.query[None], None, part.window), far.key[None], logits, runs, None, length=part.length,
             sinks=far.sinks, budget=far.budget, most=far.selected,
         )  # fmt: skip
 
@@ -107,7 +107,7 @@ class DocumentAttention(ABC):
 
 
 def far_slots(
-    memory: Memory,
+    slots: Slots,
     document: int,
     length: int,
     *,
@@ -117,15 +117,15 @@ def far_slots(
     distance_bias: Tensor | None = None,
     selected: int = 0,
 ) -> FarSlots:
-    """The slots of one document of ``length`` tokens, from the batch's ``memory`` (B, h, S, d)."""
-    slots = memory.slots
-    assert slots is not None
-    size = int(slots.size[document]) if slots.uniform is None else slots.uniform
-    used = slice(0, min(sinks + -(-length // size), memory.key.shape[2]))
-    count = slots.count[document, used].to(torch.float64 if memory.key.dtype == torch.float64 else torch.float32)
+    """The slots of one document of ``length`` tokens, from those of the batch, (B, h, S, d)."""
+    runs = slots.runs
+    assert runs is not None
+    size = int(runs.size[document]) if runs.uniform is None else runs.uniform
+    used = slice(0, min(sinks + -(-length // size), slots.key.shape[2]))
+    count = runs.count[document, used].to(torch.float64 if slots.key.dtype == torch.float64 else torch.float32)
     if distance_bias is not None:
         distance_bias = distance_bias.to(count.dtype)
-    key, value = memory.key[document, :, used], memory.value[document, :, used]
+    key, value = slots.key[document, :, used], slots.value[document, :, used]
     return FarSlots(key, value, count, size, sinks, bias, budget, distance_bias, selected)
 
 

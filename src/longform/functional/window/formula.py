@@ -2,9 +2,9 @@
 
 The sequence is cut into blocks of w positions. A query in block i sees the valid tokens of blocks i-1, i, i+1
 exactly, and every slot that covers none of them. Each token is thus counted once: a near one by itself, a far one in
-its slot, which stands for ``count`` tokens, hence log(count) on its logit. The memory as a whole is weighed by a bias
+its slot, which stands for ``count`` tokens, hence log(count) on its logit. All slots together are weighed by a bias
 per head, and by min(0, log(budget / far tokens)): all slots together stand for at most ``budget`` tokens. Sinks, the
-text's first tokens, have slots of their own outside that budget. A text of two blocks or less gets full attention.
+text's first tokens, have a slot each outside that budget. A text of two blocks or less gets full attention.
 
 Two other orders are kept to by few kernels. ``causal``: a query sees the tokens of blocks i-1 and i up to its
 own, and the slots of earlier blocks. ``neighbours``: blocks are tiles of a grid, and each sees the tiles around it.
@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from longform.functional.positions.distances import between, beyond
-from longform.functional.slots import Slots
+from longform.functional.slots import Runs
 
 HIDDEN = float("-inf")
 
@@ -65,7 +65,7 @@ def gather(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def gather_by_head(x: Tensor, positions: Tensor) -> Tensor:
-    """x (B, h, n, d) at ``positions`` (B, h, b, t) of its own for each head: (B, h, b, t, d).
+    """x (B, h, n, d) at the ``positions`` (B, h, b, t) of each head: (B, h, b, t, d).
 
     Indexed by all axes: gathering along one folds b and t together, which ties an exported graph to some lengths.
     """
@@ -104,21 +104,21 @@ class Blocks(NamedTuple):
 
 def blocks_of(
     mask: Tensor | None,
-    slots: Slots,
+    runs: Runs,
     neighbours: Tensor | None = None,
     *,
     length: int,
     window: int,
     dtype: torch.dtype,
-    **memory: Any,
+    **options: Any,
 ) -> Blocks:
     """The blocks of texts of ``length`` tokens; ``mask`` bool (B, n) or None; ``neighbours``: neighbour_positions;
-    ``memory``: as in far_parts.
+    ``options``: of far_parts.
     """
-    device = slots.count.device
+    device = runs.count.device
     around = neighbour_positions(length, window, device, neighbours)
     near = near_bias(around, mask, length=length, dtype=dtype)
-    parts = far_parts(slots, length=length, window=window, dtype=dtype, neighbours=neighbours, **memory)
+    parts = far_parts(runs, length=length, window=window, dtype=dtype, neighbours=neighbours, **options)
     return Blocks(block_positions(length, window, device), around, near[:, None], far_bias(parts)[:, None])
 
 
@@ -150,7 +150,7 @@ class FarParts(NamedTuple):
 
 
 def far_parts(
-    slots: Slots, *, length: int, window: int, dtype: torch.dtype, sinks: int = 0, budget: float | None = None,
+    runs: Runs, *, length: int, window: int, dtype: torch.dtype, sinks: int = 0, budget: float | None = None,
     first: int = 0, neighbours: Tensor | None = None, causal: bool = False,
 ) -> FarParts:  # fmt: skip
     """log(count) for each slot and min(0, log(budget / far tokens)) for each block.
@@ -158,10 +158,10 @@ def far_parts(
     The first ``sinks`` slots stand for one leading token each and are not in the budget. The blocks are those of
     ``length`` tokens after the ``first`` blocks of the text.
     """
-    device = slots.count.device
+    device = runs.count.device
     blocks = torch.arange(block_count(length, window), device=device) + first
-    home = home_blocks(slots, window=window, sinks=sinks)
-    count, less = slots.count.to(dtype), None
+    home = home_blocks(runs, window=window, sinks=sinks)
+    count, less = runs.count.to(dtype), None
     counted = torch.arange(count.shape[1], device=device) >= sinks
     parts = FarParts(home, count.log(), blocks, less, counted, neighbours, causal)
     if budget is None:
@@ -178,10 +178,10 @@ def far_bias(parts: FarParts) -> Tensor:
     return torch.where(parts.far, logits, HIDDEN)
 
 
-def home_blocks(slots: Slots, *, window: int, sinks: int) -> Tensor:
+def home_blocks(runs: Runs, *, window: int, sinks: int) -> Tensor:
     """The block in which each slot begins, long (B, S); the first ``sinks`` slots stand for one leading token each."""
-    index = torch.arange(slots.count.shape[1], device=slots.count.device)
-    return torch.where(index < sinks, index, (index - sinks) * slots.size[:, None]) // window
+    index = torch.arange(runs.count.shape[1], device=runs.count.device)
+    return torch.where(index < sinks, index, (index - sinks) * runs.size[:, None]) // window
 
 
 def before_or_at(window: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -196,31 +196,31 @@ def near_distances(bias: Tensor, window: int) -> Tensor:
     return between(bias, own, torch.arange(-window, 2 * window, device=bias.device))
 
 
-def far_distances(bias: Tensor, slots: Slots, *, length: int, window: int, sinks: int, first: int = 0) -> Tensor:
+def far_distances(bias: Tensor, runs: Runs, *, length: int, window: int, sinks: int, first: int = 0) -> Tensor:
     """Addends by the ``bias`` by distance (h, 2 r + 1) for the queries of each block and the slots: (B, h, b, S).
 
     ``first``: as in ``far_parts``.
     """
     blocks = torch.arange(block_count(length, window), device=bias.device) + first
-    home = home_blocks(slots, window=window, sinks=sinks)
+    home = home_blocks(runs, window=window, sinks=sinks)
     return beyond(bias, home[:, None] < blocks[:, None]).transpose(0, 1)
 
 
 def block_weights(
     query: Tensor,
     key: Tensor,
-    memory_key: Tensor,
+    slot_key: Tensor,
     blocks: Blocks,
     head_bias: Tensor | None,
     distances: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The weights of each block: of slots (B, h, b, w, S) and of tokens (B, h, b, w, 3 w), or 3 w + t with selection.
 
-    query, key (B, h, n, d), memory (B, h, S, d), ``head_bias`` (h) or None; ``distances``: WindowCall.distances.
+    query, key (B, h, n, d), slot_key (B, h, S, d), ``head_bias`` (h) or None; ``distances``: WindowCall.distances.
     """
     own = gather(query * query.shape[-1] ** -0.5, blocks.own)
     near_logits = own @ blocks.exact(key).transpose(-1, -2) + blocks.near[..., None, :]
-    far_logits = own @ memory_key[:, :, None].transpose(-1, -2) + blocks.far[..., None, :]
+    far_logits = own @ slot_key[:, :, None].transpose(-1, -2) + blocks.far[..., None, :]
     if head_bias is not None:
         far_logits = far_logits + head_bias[:, None, None, None]
     if distances is not None:
@@ -230,12 +230,12 @@ def block_weights(
 
 
 def attended(
-    of_blocks: tuple[Tensor, Tensor], value: Tensor, memory_value: Tensor, blocks: Blocks, dropout: float = 0.0
+    of_blocks: tuple[Tensor, Tensor], value: Tensor, slot_value: Tensor, blocks: Blocks, dropout: float = 0.0
 ) -> Tensor:
     """The context of the weights of each block, as above, some of them dropped: (B, h, n, d), anything on padding."""
     length, dtype = value.shape[2], value.dtype
     far_weights, near_weights = of_blocks
-    out = drop(far_weights, dropout).to(dtype) @ memory_value[:, :, None]
+    out = drop(far_weights, dropout).to(dtype) @ slot_value[:, :, None]
     out = out + drop(near_weights, dropout).to(dtype) @ blocks.exact(value)
     return out.flatten(2, 3).index_select(2, torch.arange(length, device=value.device))
 
@@ -244,8 +244,8 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    memory_key: Tensor,
-    memory_value: Tensor,
+    slot_key: Tensor,
+    slot_value: Tensor,
     near: Tensor,
     far: Tensor,
     head_bias: Tensor,
@@ -256,8 +256,8 @@ def attention(
     length, device = query.shape[2], query.device
     around = neighbour_positions(length, window, device)
     blocks = Blocks(block_positions(length, window, device), around, near, far, tokens)
-    of_blocks = block_weights(query, key, memory_key, blocks, head_bias)
-    return attended(of_blocks, value, memory_value, blocks)
+    of_blocks = block_weights(query, key, slot_key, blocks, head_bias)
+    return attended(of_blocks, value, slot_value, blocks)
 
 
 def weights_of_queries(of_blocks: tuple[Tensor, Tensor], length: int) -> Tensor:

@@ -1,12 +1,10 @@
-"""A document's window and memory by torch's fused attention: some blocks at a time, nothing masked that can be left
-out.
+"""Near tokens and far slots of a document by torch's fused attention: some blocks at a time, no masks without need.
 
-Blocks with both neighbours see them through overlapping
-views of the keys; the first and the last ones see what there is. The queries of a chunk of blocks see all slots in one
-call, with a bias that hides those in reach; with selection those of each block have a call of their own, since what is
-selected differs from block to block, and so have the tokens of selected slots. A bias by distance, where there is one,
-is added everywhere. Each chunk is merged by the log-sum-exps while it is in the cache; the share of what is merged is
-rounded to the dtype of the output.
+Blocks with both neighbours see them through overlapping views of the keys; the first and the last ones see what there
+is. The queries of a chunk of blocks see all slots in one call, with a bias that hides those in reach; with selection
+each block has a call for itself, since what is selected differs from block to block, and another for the tokens of
+selected slots. A bias by distance, where there is one, is added everywhere. Each chunk is merged by the log-sum-exps
+while it is in the cache; the share of what is merged is rounded to the dtype of the output.
 
 Axes: n tokens of one document, S slots, h heads, d head dimension, w block, c blocks at a time, t tokens of selected
 slots, g = 1 or h.
@@ -102,7 +100,7 @@ class SdpaDocument(DocumentAttention):
 def _in_keys_of_blocks(
     part: DocumentPart, first: int, key: Tensor, value: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Blocks from ``first`` on in keys and values (c, h, m, d) of their own with ``bias`` (h, c, m): the context
+    """Blocks from ``first`` on in the keys and values (c, h, m, d) of each with ``bias`` (h, c, m): the context
     (c w, h, d) and log-sum-exp (c w, h), which is -inf where a block sees none.
     """
     rows, window = part.queries(first, first + len(key)), part.window
@@ -115,7 +113,7 @@ def _in_keys_of_blocks(
 
 
 def _runs(part: DocumentPart, first: int, end: int) -> list[tuple[int, int]]:
-    """Blocks ``first`` to ``end`` cut into runs, first and past the last: those without both neighbours alone."""
+    """Blocks ``first`` to ``end`` cut into runs, (first, past the last): a block that lacks a neighbour is one."""
     found, block = [], first
     stop = min(end, part.length // part.window - 1)  # before it right neighbours are whole
     while block < end:

@@ -1,4 +1,4 @@
-"""The window and the memory as two fused CPU attention calls, merged by their log-sum-exp; forward and backward.
+"""Near tokens and far slots as two fused CPU attention calls, merged by their log-sum-exp; forward and backward.
 
 Near: every block of w queries against its 3 w neighbours, read as overlapping views, so no key is copied, unless the
 tokens of selected slots stand beside them. Far: the same blocks against all slots. With l the log-sum-exp of each
@@ -42,10 +42,10 @@ def lacks(call: WindowCall, _: bool) -> str | None:
 
 def attend(call: WindowCall) -> Tensor:
     """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
-    memory, blocks = call.memory, call.blocks
+    slots, blocks = call.slots, call.blocks
     near = blocks.near.expand(len(call.query), -1, -1, -1)
     biases = near, blocks.far, call.head_bias, blocks.tokens
-    given = call.query, call.key, call.value, memory.key, memory.value, *biases, call.window
+    given = call.query, call.key, call.value, slots.key, slots.value, *biases, call.window
     return call.blanked(BlockwiseAttention.apply(*given))
 
 
@@ -95,19 +95,19 @@ def _document(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    memory_key: Tensor,
-    memory_value: Tensor,
+    slot_key: Tensor,
+    slot_value: Tensor,
     near: Tensor,
     far: Tensor,
     tokens: Tensor | None,
     head_bias: Tensor,
     window: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One document: out (b, h, w, d), joint log-sum-exp, the memory's share and its own output."""
+    """One document: out (b, h, w, d), joint log-sum-exp, the share of slots and their output."""
     blocks = _blocks(query, window)
     near_out, near_lse = _part(blocks, _exact(key, window, tokens), _exact(value, window, tokens), near)
     spread = (blocks.shape[0], -1, -1, -1)
-    far_out, far_lse = _part(blocks, memory_key.expand(spread), memory_value.expand(spread), far)
+    far_out, far_lse = _part(blocks, slot_key.expand(spread), slot_value.expand(spread), far)
     far_lse = far_lse + head_bias[:, None]
     lse = torch.logaddexp(near_lse, far_lse)
     lse = lse.masked_fill(lse == -torch.inf, 0.0)
@@ -118,8 +118,8 @@ def _document(
 
 
 class BlockwiseAttention(torch.autograd.Function):
-    """query, key, value (B, h, n, d), memory (B, h, S, d), near (B, g, b, 3 w + t), far (B, g, b, S), head_bias (h),
-    tokens (B, h, b, t) or None: see Blocks.
+    """query, key, value (B, h, n, d), those of slots (B, h, S, d), near (B, g, b, 3 w + t), far (B, g, b, S),
+    head_bias (h), tokens (B, h, b, t) or None: see Blocks.
     """
 
     @staticmethod
@@ -128,8 +128,8 @@ class BlockwiseAttention(torch.autograd.Function):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        memory_key: Tensor,
-        memory_value: Tensor,
+        slot_key: Tensor,
+        slot_value: Tensor,
         near: Tensor,
         far: Tensor,
         head_bias: Tensor,
@@ -137,7 +137,7 @@ class BlockwiseAttention(torch.autograd.Function):
         window: int,
     ) -> Tensor:
         """Returns out (B, h, n, d)."""
-        given = query, key, value, memory_key, memory_value, near, far
+        given = query, key, value, slot_key, slot_value, near, far
         of_tokens = [None] * len(query) if tokens is None else tokens
         documents = zip(*_padded(*given, window), of_tokens, strict=True)
         parts = [_document(*document, head_bias, window) for document in documents]
@@ -151,14 +151,14 @@ class BlockwiseAttention(torch.autograd.Function):
     @staticmethod
     @differentiable_by(formula.attention)
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        """Gradients of query, key, value, memory_key, memory_value and head_bias."""
+        """Gradients of query, key, value, slot_key, slot_value and head_bias."""
         (window,), length = ctx.options, gradient.shape[2]
         *given, head_bias, tokens, out, lse, share, far_out = ctx.saved_tensors
         of_tokens = [None] * len(gradient) if tokens is None else tokens
         of_batch = _whole(gradient, window), *_padded(*given, window), of_tokens, out, lse, share, far_out
         parts = [_document_backward(*document, head_bias, window) for document in zip(*of_batch, strict=True)]
-        *near, memory_key, memory_value, d_bias = (torch.stack(x) for x in zip(*parts, strict=True))
-        grads = *(x[:, :, :length] for x in near), memory_key, memory_value
+        *near, slot_key, slot_value, d_bias = (torch.stack(x) for x in zip(*parts, strict=True))
+        grads = *(x[:, :, :length] for x in near), slot_key, slot_value
         return *(x.to(gradient.dtype) for x in grads), None, None, d_bias.sum(dim=0), None, None
 
 
@@ -180,8 +180,8 @@ def _document_backward(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    memory_key: Tensor,
-    memory_value: Tensor,
+    slot_key: Tensor,
+    slot_value: Tensor,
     near: Tensor,
     far: Tensor,
     tokens: Tensor | None,
@@ -193,9 +193,9 @@ def _document_backward(
     window: int,
 ) -> tuple[Tensor, ...]:
     # The backward kernel is twice as slow in bfloat16 as in float32 on blocks this small (measured on AVX512-bf16).
-    gradient, query, key, value, memory_key, memory_value, out, far_out = (
+    gradient, query, key, value, slot_key, slot_value, out, far_out = (
         x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-        for x in (gradient, query, key, value, memory_key, memory_value, out, far_out)
+        for x in (gradient, query, key, value, slot_key, slot_value, out, far_out)
     )
     blocks, d_out = _blocks(query, window), _blocks(gradient, window).contiguous()
     dq, dk, dv = _backward(
@@ -203,7 +203,7 @@ def _document_backward(
         attn_mask=near.transpose(0, 1)[:, :, None].expand(-1, -1, window, -1),
     )  # fmt: skip
     far_lse = lse - head_bias[:, None]
-    far_dq, far_dk, far_dv = _far_backward(d_out, blocks, memory_key, memory_value, out, far_lse, far)
+    far_dq, far_dk, far_dv = _far_backward(d_out, blocks, slot_key, slot_value, out, far_lse, far)
     dq = dq.transpose(0, 1).flatten(1, 2) + far_dq
     d_share = d_out.to(share.dtype) * (far_out.to(share.dtype) - out.to(share.dtype))
     d_bias = (share * d_share.sum(dim=-1)).sum(dim=(0, 2))

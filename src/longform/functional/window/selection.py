@@ -1,11 +1,11 @@
 """Selection: the far slots that a block of queries looks at most are seen token by token.
 
 For each head and each block the mean query of the block's text is multiplied with the keys of the far slots, and the m
-slots with the largest products are selected. They leave the memory, and their tokens are seen exactly, in the one
-softmax that near tokens and the other slots share: every token is still counted once. With all far slots selected it
-is full attention. The slots that there are choose, without weights of their own and without a second pass over the
-text; native sparse attention (arXiv 2502.11089) and MRA (arXiv 2207.10284) choose blocks of keys by means too. No
-gradient passes through the choice, and of equal products that of the earlier slot is taken.
+slots with the largest products are selected. They are left out, and their tokens are seen exactly, in the one softmax
+that near tokens and the other slots share: every token is still counted once. With all far slots selected it is full
+attention. The keys of the slots choose: there are no further weights and no second pass over the text; native sparse
+attention (arXiv 2502.11089) and MRA (arXiv 2207.10284) choose blocks of keys by means too. No gradient passes through
+the choice, and of equal products that of the earlier slot is taken.
 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks, m selected slots, c tokens a slot,
 t = m c.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.slots import Slots, runs_of
+from longform.functional.slots import Runs, in_runs
 from longform.functional.window.formula import HIDDEN, Blocks
 
 
@@ -41,7 +41,7 @@ def block_sums(query: Tensor, mask: Tensor | None, window: int) -> Tensor:
     if mask is not None:
         tokens = torch.where(mask[..., None, None], tokens, 0.0)
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
-    sums = runs_of(tokens.flatten(2), window, 0.0).sum(dim=2, dtype=wide)
+    sums = in_runs(tokens.flatten(2), window, 0.0).sum(dim=2, dtype=wide)
     return sums.unflatten(2, tokens.shape[2:]).transpose(1, 2)
 
 
@@ -61,27 +61,27 @@ def largest(scores: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def select(
-    sums: Tensor, memory_key: Tensor, far: Tensor, slots: Slots, mask: Tensor | None, *, length: int, sinks: int,
+    sums: Tensor, slot_key: Tensor, far: Tensor, runs: Runs, mask: Tensor | None, *, length: int, sinks: int,
     budget: float | None, most: int,
 ) -> Selected:  # fmt: skip
     """The choice of each block with ``sums`` (B, h, b, d) of queries among slots with keys (B, h, S, d).
 
-    ``far`` (B, 1, b, S): bias on the logits of ``slots``, see formula.far_bias; ``mask`` bool (B, n) or None: text
-    among ``length`` tokens; the first ``sinks`` slots are never selected; ``budget``: see formula.far_parts, over the
-    slots that are left; ``most``: m.
+    ``far`` (B, 1, b, S): bias on the logits of the slots, which stand for ``runs``, see formula.far_bias; ``mask`` bool
+    (B, n) or None: text among ``length`` tokens; the first ``sinks`` slots are never selected; ``budget``: see
+    formula.far_parts, over the slots that are left; ``most``: m.
     """
     may = (torch.arange(far.shape[-1], device=far.device) >= sinks) & (far > HIDDEN)
     with torch.autocast(sums.device.type, enabled=False):  # rounded scores are often equal
-        scores = sums @ memory_key.to(sums.dtype).transpose(-1, -2)
+        scores = sums @ slot_key.to(sums.dtype).transpose(-1, -2)
     chosen, rest = largest(scores.masked_fill(~may, HIDDEN), most)
     left = may & (rest > HIDDEN)
     bias = far.masked_fill(may & ~left, HIDDEN)
     if budget is not None:
-        count = slots.count.to(far.dtype)[:, None, None]
+        count = runs.count.to(far.dtype)[:, None, None]
         tokens = torch.where(left, count, 0.0).sum(dim=-1, keepdim=True).clamp(min=1.0)
         bias = torch.where(left, count.log() + (budget / tokens).log().clamp(max=0.0), bias)
-    span = slots.longest if slots.uniform is None else slots.uniform
-    tokens, seen = tokens_of(chosen, slots.size, span, mask, length=length, sinks=sinks)
+    span = runs.longest if runs.uniform is None else runs.uniform
+    tokens, seen = tokens_of(chosen, runs.size, span, mask, length=length, sinks=sinks)
     return Selected(bias, tokens, seen, chosen)
 
 
@@ -123,21 +123,21 @@ def opened_distances(near: Tensor, bias: Tensor, tokens: Tensor, window: int) ->
     return torch.cat([near.expand(shape), more.expand(shape)], dim=-1)
 
 
-def by_slot(of_blocks: tuple[Tensor, Tensor], selected: Selected, slots: Slots, sinks: int) -> tuple[Tensor, Tensor]:
+def by_slot(of_blocks: tuple[Tensor, Tensor], selected: Selected, runs: Runs, sinks: int) -> tuple[Tensor, Tensor]:
     """Weights of each block, of slots (B, h, b, w, S) and of tokens (B, h, b, w, 3 w + t), with those of the tokens in
     selected slots added to their slots: (B, h, b, w, S) and (B, h, b, w, 3 w).
     """
-    far, (near, of_tokens), home = _taken_apart(of_blocks, selected, slots, sinks)
+    far, (near, of_tokens), home = _taken_apart(of_blocks, selected, runs, sinks)
     return far.scatter_add(-1, home, of_tokens), near
 
 
 def by_token(
-    of_slots: tuple[Tensor, Tensor], of_blocks: tuple[Tensor, Tensor], selected: Selected, slots: Slots, sinks: int
+    of_slots: tuple[Tensor, Tensor], of_blocks: tuple[Tensor, Tensor], selected: Selected, runs: Runs, sinks: int
 ) -> tuple[Tensor, Tensor]:
     """``by_slot`` undone: weights of slots (B, h, b, w, S) and of tokens (B, h, b, w, 3 w + t), of ``of_slots`` that it
     gave for ``of_blocks``. A selected slot's weight is shared out among its tokens as it was there.
     """
-    far, (_, of_tokens), home = _taken_apart(of_blocks, selected, slots, sinks)
+    far, (_, of_tokens), home = _taken_apart(of_blocks, selected, runs, sinks)
     whole = far.scatter_add(-1, home, of_tokens).gather(-1, home)
     shares = of_tokens / torch.where(whole > 0, whole, 1.0)
     left = of_slots[0].masked_fill((selected.far == HIDDEN)[..., None, :], 0.0)
@@ -145,10 +145,10 @@ def by_token(
 
 
 def _taken_apart(
-    of_blocks: tuple[Tensor, Tensor], selected: Selected, slots: Slots, sinks: int
+    of_blocks: tuple[Tensor, Tensor], selected: Selected, runs: Runs, sinks: int
 ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
     """Weights of slots, of neighbours and of the tokens in selected slots, and the slots of these, (B, h, b, w, t)."""
     far, near = of_blocks
     near, of_tokens = near.split([near.shape[-1] - selected.tokens.shape[-1], selected.tokens.shape[-1]], dim=-1)
-    home = (selected.tokens // slots.size[:, None, None, None] + sinks).clamp(max=far.shape[-1] - 1)
+    home = (selected.tokens // runs.size[:, None, None, None] + sinks).clamp(max=far.shape[-1] - 1)
     return far, (near, of_tokens), home[..., None, :].expand(of_tokens.shape)

@@ -1,7 +1,7 @@
 """A short text that has no more tokens than slots: each slot is a token, so it is full attention with a bias.
 
 What a block does not see in its window it sees in the slots, which hold the same keys and values; only their logits
-differ, by the memory's bias and its budget. No slot is formed.
+differ, by the bias of slots (memory_bias) and their budget. No slot is formed.
 
 Axes: n tokens of one text, h heads, d head dimension, w block, b blocks, g = 1 or h.
 """
@@ -13,7 +13,7 @@ from longform.functional.attention import slot_attention
 from longform.functional.window.call import WindowCall
 from longform.functional.window.document import FarSlots, blank_padding, far_shares, lacks_whole_texts, together
 
-SHORT = 512  # tokens of a text of which all pairs may stand in one table
+SHORT = 512  # tokens of a text whose pairs may all stand in one table
 
 
 def lacks(call: WindowCall, forced: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""The window and the memory by one Triton kernel, forward and backward: near keys, then slots, one running softmax.
+"""Near tokens and far slots by one Triton kernel, forward and backward: near keys, then slots, one running softmax.
 
 A query meets 3 w keys and S slots and nothing else, with selection also the tokens of m slots, by a list of these; no
 key is copied, nothing is merged, and padding on the right costs nothing. Gradients take a pass over queries and one
@@ -66,17 +66,17 @@ def lacks(call: WindowCall, forced: bool) -> str | None:
 
 def attend(call: WindowCall) -> Tensor:
     """Attention to near tokens and far slots: (B, h, n, d), zeros on padding; NotImplemented where Triton fails."""
-    memory, far = call.memory, call.far_parts
+    slots, far = call.slots, call.far_parts
     dtype = call.query.dtype  # under autocast keys may have another
-    others = (x.to(dtype) for x in (call.key, call.value, memory.key, memory.value))
+    others = (x.to(dtype) for x in (call.key, call.value, slots.key, slots.value))
     marks = None if call.mask is None else cached_in_forward(_marks, call.mask, far.logit)
     valid, ends = marks or (None, None)
     distances = None if call.causal else call.distance_bias
     biases = (None if x is None else x.to(call.wide) for x in (call.memory_bias, distances))
     logit, less, chosen, sizes, span = far.logit, far.less, None, None, None
     if call.selected:
-        slots, logit, less, chosen = memory.slots, call.selection.far, None, call.selection.slots.int()
-        sizes, span = slots.size, slots.uniform or slots.longest
+        runs, logit, less, chosen = slots.runs, call.selection.far, None, call.selection.slots.int()
+        sizes, span = runs.size, runs.uniform or runs.longest
     given = call.query, *others, *biases, valid, ends, far.home, logit, less, chosen, sizes
     options = call.window, call.sinks, call.first_block, call.causal, span
     kind = "window", dtype, call.query.shape[-1], call.selected > 0
@@ -98,8 +98,8 @@ def _exact(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    memory_key: Tensor,
-    memory_value: Tensor,
+    slot_key: Tensor,
+    slot_value: Tensor,
     bias: Tensor | None,
     distance: Tensor | None,
     valid: Tensor | None,
@@ -138,13 +138,13 @@ def _exact(
         seen = opened(seen, Selected(logit, *tokens, chosen))
         if distance is not None:
             distances = opened_distances(distances[0], distance, tokens[0], window), distances[1]
-    of_blocks = formula.block_weights(query, key, memory_key, seen, bias, distances)
-    context = formula.attended(of_blocks, value, memory_value, seen)
+    of_blocks = formula.block_weights(query, key, slot_key, seen, bias, distances)
+    context = formula.attended(of_blocks, value, slot_value, seen)
     return context if mask is None else torch.where(mask[:, None, :, None], context, 0.0)
 
 
 class WalkedAttention(torch.autograd.Function):
-    """query, key, value (B, h, n, d), memory (B, h, S, d), biases of the memory (h) and by distance (h, 2 r + 1) or
+    """query, key, value (B, h, n, d), those of slots (B, h, S, d), biases of slots (h) and by distance (h, 2 r + 1) or
     None, what FarParts and ``_marks`` have, and with selection the slots that each block selected, int32 (B, h, b, m),
     -1 for none, and the tokens of one, long (B,), ``span`` at most; ``logit`` is Selected.far then.
     """
@@ -177,7 +177,7 @@ def _common(
 ) -> dict[str, Any]:
     """Arguments that all programs take."""
     _, heads, length, dim = tensors[0].shape
-    _, _, _, memory_key, _, bias, distance, valid, ends, home, logit, less, chosen, sizes = tensors
+    _, _, _, slot_key, _, bias, distance, valid, ends, home, logit, less, chosen, sizes = tensors
     blocks = formula.block_count(length, window)
     precise = tensors[0].dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     return {
@@ -195,7 +195,7 @@ def _common(
         "scale": dim**-0.5,
         "heads": heads,
         "length": length,
-        "slots": memory_key.shape[2],
+        "slots": slot_key.shape[2],
         "blocks": blocks,
         "sinks": sinks,
         "first": first or 0,
@@ -226,10 +226,10 @@ def _tiles(query: Tensor) -> tuple[Tile, Tile]:
 
 
 def _heads(tensors: Any) -> dict[str, Any]:
-    """Heads and memory, and their strides."""
-    names = "query", "key", "value", "memory_key", "memory_value"
+    """Tensors of tokens and of slots, and their strides."""
+    names = "query", "key", "value", "slot_key", "slot_value"
     found: dict[str, Any] = {name: _rows(x) for name, x in zip(names, tensors, strict=False)}
-    short = "q", "k", "v", "mk", "mv"
+    short = "q", "k", "v", "sk", "sv"
     return found | {f"{name}_strides": found[given].stride() for name, given in zip(short, names, strict=True)}
 
 
@@ -284,10 +284,10 @@ def _backward(tensors: Any, out: Tensor, lse: Tensor, gradient: Tensor, *options
         near = _backward_keys(of_heads, slopes, common, far=False)
         if chosen is not None:
             near = _backward_keys(of_heads, slopes, common, far=False, found=near)
-        memory = _backward_keys(of_heads, slopes, common, far=True)
+        slots = _backward_keys(of_heads, slopes, common, far=True)
     of_bias = None if d_bias is None else d_bias.view(batch, heads, -1).sum(dim=(0, 2))
     of_distance = None if d_distance is None else d_distance.view(batch, heads, -1).sum(dim=0)
-    return [d_query, *near, *memory, of_bias, of_distance]
+    return [d_query, *near, *slots, of_bias, of_distance]
 
 
 def _empty_parts(key: Tensor, chunks: int) -> Tensor:
@@ -314,7 +314,7 @@ def _backward_keys(
     """
     from longform.functional.window import triton_programs as programs
 
-    names, short = (("memory_key", "memory_value"), "m") if far else (("key", "value"), "")
+    names, short = (("slot_key", "slot_value"), "s") if far else (("key", "value"), "")
     key, value = (of_heads[name] for name in names)
     batch, heads, count, _ = key.shape
     chunks = -(-common["length"] // CHUNK) if far else 1

@@ -1,11 +1,11 @@
 """Triton's programs for attention with a window: queries walk their near keys, then all slots, with one softmax.
 
 Near tokens, slots and, with selection, the tokens of selected slots (``kind`` NEAR, SLOTS, OPENED) are rounds of one
-loop, which differ in where keys stand and in what is added to their logits. Logits
-are in units of log 2, as exp2 is what a GPU computes. A row of a tensor is one token or slot of one head, of ``D``
-features in ``WIDE``, the next power of two. A tile of queries that lies in one block (``ROWS`` 1, else as many as it
-has queries) needs one number a key for what is seen, and no table of pairs. With selection each block has tiles of its
-own, since each has its own list of keys; ``chosen`` is then there, and ``logit`` is (B, h, b, S).
+loop, which differ in where keys stand and in what is added to their logits. Logits are in units of log 2, as exp2 is
+what a GPU computes. A row of a tensor is one token or slot of one head, of ``D`` features in ``WIDE``, the next power
+of two. A tile of queries that lies in one block (``ROWS`` 1, else as many as it has queries) needs one number a key for
+what is seen, and no table of pairs. With selection each block has tiles of its own, since each has another list of
+keys; ``chosen`` is then there, and ``logit`` is (B, h, b, S).
 
 Imported late, by triton_kernel.py: whether ``triton.jit`` compiles or interprets is decided when this file is read.
 
@@ -160,7 +160,7 @@ def walked(
 
 @triton.jit
 def met(
-    kind: tl.constexpr, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
+    kind: tl.constexpr, key, value, slot_key, slot_value, k_strides, v_strides, sk_strides, sv_strides,
     chosen, valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
     length, slots, blocks, sinks, first,
     WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
@@ -168,8 +168,8 @@ def met(
     """The keys at ``key_at`` (m), their values, and what is added to their logits."""
     rows, columns = key_at[:, None], key_at[None, :]
     if kind == SLOTS:
-        k = load_rows(memory_key, mk_strides, b, h, rows, slots, D, WIDE)
-        v = load_rows(memory_value, mv_strides, b, h, rows, slots, D, WIDE)
+        k = load_rows(slot_key, sk_strides, b, h, rows, slots, D, WIDE)
+        v = load_rows(slot_value, sv_strides, b, h, rows, slots, D, WIDE)
         added = far_added(
             chosen,
             home,
@@ -218,8 +218,8 @@ def add_by_distance(
 
 @triton.jit(do_not_specialize=VARYING)
 def forward(
-    query, key, value, memory_key, memory_value, valid, ends, home, logit, less, head_bias, distance,
-    out, lse, q_strides, k_strides, v_strides, mk_strides, mv_strides, out_strides,
+    query, key, value, slot_key, slot_value, valid, ends, home, logit, less, head_bias, distance,
+    out, lse, q_strides, k_strides, v_strides, sk_strides, sv_strides, out_strides,
     chosen, sizes, scale, heads, length, slots, blocks, sinks, first, picked, span,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
@@ -240,7 +240,7 @@ def forward(
             if kind == OPENED:
                 key_at = opened_at(chosen, sizes, b, start // WINDOW, key_at, blocks, picked, span, sinks, length)
             k, v, added = met(
-                kind, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
+                kind, key, value, slot_key, slot_value, k_strides, v_strides, sk_strides, sv_strides,
                 chosen, valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
                 length, slots, blocks, sinks, first, WINDOW, REACH, CAUSAL, D, WIDE,
             )
@@ -264,8 +264,8 @@ def forward(
 
 @triton.jit(do_not_specialize=VARYING)
 def backward_queries(
-    query, key, value, memory_key, memory_value, valid, ends, home, logit, less, head_bias, distance,
-    out, lse, q_strides, k_strides, v_strides, mk_strides, mv_strides, out_strides,
+    query, key, value, slot_key, slot_value, valid, ends, home, logit, less, head_bias, distance,
+    out, lse, q_strides, k_strides, v_strides, sk_strides, sv_strides, out_strides,
     d_out, d_out_strides, d_query, d_query_strides, delta, d_bias, d_distance,
     chosen, sizes, scale, heads, length, slots, blocks, sinks, first, picked, span,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
@@ -296,7 +296,7 @@ def backward_queries(
             if kind == OPENED:
                 key_at = opened_at(chosen, sizes, b, start // WINDOW, key_at, blocks, picked, span, sinks, length)
             k, v, added = met(
-                kind, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
+                kind, key, value, slot_key, slot_value, k_strides, v_strides, sk_strides, sv_strides,
                 chosen, valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
                 length, slots, blocks, sinks, first, WINDOW, REACH, CAUSAL, D, WIDE,
             )
