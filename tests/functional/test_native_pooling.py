@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longform.functional.slots import divisors, make_runs, mean_pool, pool_by_triton, weighted_pool
+from longform.functional.slots import divisors, make_runs, mean_pool, pool_by_triton, pool_heads
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
@@ -39,7 +39,8 @@ def test_sums_of_runs_by_triton(seed, length, size, sinks, widths):
     runs = -(-length // size)
     slots = make_runs(mask, batch=2, length=length, device=x.device, sizes=(size,), slots=runs, sinks=sinks)
     [means] = mean_pool(x, runs=slots, limit=runs, sinks=sinks)
-    sums = weighted_pool(x, -x, weights=weights, runs=slots, limit=runs)
+    by_head = x.unflatten(2, (heads, -1))
+    sums = [y.flatten(2) for y in pool_heads(by_head, -by_head, weights, slots, limit=runs)]
     shares = zip((x, -x), weights.chunk(2, dim=2), strict=True)
     found = pool_by_triton(x, slots, sinks=sinks), *(pool_by_triton(y, slots, own) for y, own in shares)
     for one, other in zip(found, (means, *sums), strict=True):

@@ -5,7 +5,7 @@ import torch
 from model_kinds import KINDS, LONGEST, model, text
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from longform.functional.one_pass import cached_in_forward, one_pass
+from longform.functional.execution import cached_in_forward, one_pass
 from longform.functional.slots import make_runs
 from longform.functional.window import formula
 from longform.layers import sequence_projection

@@ -11,8 +11,8 @@ from torch.nn.functional import gelu, layer_norm, linear, pad
 
 from longform.functional.linear import linear_with_gelu, trained_feed_forward, trained_linear
 from longform.functional.norm import layer_norm as longform_norm
-from longform.functional.short_convolution import add_by_onednn, add_shifted, short_convolution
 from longform.functional.slots import make_runs, mean_pool
+from longform.layers.short_convolution import add_shifted, short_convolution
 from strategies import generator, normal
 from tolerances import assert_close
 
@@ -39,7 +39,7 @@ def fed_forward(x: Tensor, *layers: Tensor) -> Tensor:
 
 
 def by_shifts(x: Tensor, taps: Tensor) -> Tensor:
-    return add_shifted(x, x, taps, axis=1, causal=True)
+    return add_shifted(x, x, taps, axis=1, before=4)
 
 
 FED_FORWARD = [(2, 33, 64), (96, 64), (96,), (32, 96), (32,)]
@@ -48,9 +48,9 @@ CASES: dict[str, tuple[Function, Function, list[tuple[int, ...]], torch.dtype, t
     "norm": (lambda *x: longform_norm(*x, epsilon=1e-5), lambda x, *rest: layer_norm(x, (64,), *rest),
              [(2, 9, 64), (64,), (64,)], EXACT, EXACT),
     "means": (means, exact_means, [(2, 30, 64)], EXACT, EXACT),
-    "convolution": (lambda *x: short_convolution(*x, causal=True), convolved, [(2, 30, 16), (5, 16)], EXACT, EXACT),
+    "convolution": (lambda *x: short_convolution(*x, before=4), convolved, [(2, 30, 16), (5, 16)], EXACT, EXACT),
     "convolution, shifted": (by_shifts, convolved, [(2, 30, 16), (5, 16)], WIDE, WIDE),
-    "convolution, oneDNN": (lambda *x: add_by_onednn(*x, causal=True), convolved, [(2, 30, 16), (5, 16)], WIDE, WIDE),
+    "convolution, oneDNN": (lambda *x: short_convolution(*x, before=4), convolved, [(2, 30, 16), (5, 16)], WIDE, WIDE),
     "linear": (trained_linear, linear, [(2, 33, 64), (96, 64), (96,)], EXACT, EXACT),
     "linear with GELU": (linear_with_gelu, lambda *x: gelu(linear(*x)), [(2, 33, 64), (96, 64), (96,)], EXACT, EXACT),
     "linear, AMX": (trained_linear, linear, [(2, 33, 64), (96, 64), (96,)], HALF, WIDE),

@@ -13,7 +13,7 @@ from longform.errors import ConfigurationError, InputError
 from longform.functional.linear import can_pack, onednn
 from longform.functional.linear.amx import is_tiled
 from longform.layers.block import FeedForward
-from longform.layers.packed_linear import PackedLinear, pack_linear
+from longform.layers.linear import PackedLinear, pack_linear
 from longform.models.inference import replace_linears
 from strategies import generator, normal
 from tolerances import assert_close

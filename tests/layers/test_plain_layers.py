@@ -8,8 +8,7 @@ from torch import nn
 from longform import LinformerModel
 from longform.layers import streaming
 from longform.layers.block import FeedForward
-from longform.layers.linear import are_affine, is_hooked
-from longform.layers.packed_linear import pack_linear
+from longform.layers.linear import are_affine, is_hooked, pack_linear
 from longform.layers.streaming import can_run_in_parts, in_chunks
 from tolerances import assert_close
 

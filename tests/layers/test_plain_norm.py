@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from longform.layers.norm import InferenceNorm
+from longform.layers.block import InferenceNorm
 from strategies import generator, normal
 from tolerances import assert_close
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from longform import LinformerAttention, LinformerEncoder, LinformerModel, Projection
 from longform.choices import PROJECTION_KINDS
 from longform.errors import ConfigurationError
-from longform.functional.attention import fused
+from longform.functional import attention
 from longform.layers.sequence_projection import CLASSES, RunProjection, make_projection
 from strategies import randomised
 from tolerances import assert_close
@@ -101,7 +101,7 @@ def test_fused_attention_gets_a_mask_only_where_something_is_padded(monkeypatch,
         masks.append(attn_mask)
         return query
 
-    monkeypatch.setattr(fused, "scaled_dot_product_attention", attend)
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", attend)
     made = LinformerAttention(32, 2, max_length=60, projected_length=15, **options)
     mask = torch.arange(60) < torch.tensor([[60], [30]])
     made(torch.randn(2, 60, 32), mask if padded else None)

@@ -16,7 +16,7 @@ from torch import nn
 import longform
 from longform import LinformerForMaskedLM, LinformerForQuestionAnswering, LinformerForSequenceClassification
 from longform.errors import ConfigurationError
-from longform.functional import masks, one_pass
+from longform.functional import execution, masks
 from longform.models import graphs
 from tolerances import assert_close
 
@@ -269,7 +269,7 @@ def test_shapes_of_graphs():
 
 def test_constants_are_sent_once():
     device = torch.device("cpu")
-    assert one_pass.constant((1, 2), device) is one_pass.constant((1, 2), device)
+    assert execution.constant((1, 2), device) is execution.constant((1, 2), device)
     with torch.inference_mode():
-        assert not one_pass.constant((1, 2, 3), device).is_inference()
+        assert not execution.constant((1, 2, 3), device).is_inference()
     assert masks.unseen_lengths() is None

@@ -10,8 +10,8 @@ from model_kinds import model, text
 import longform
 from longform import LinformerConfig, LinformerModel
 from longform.errors import ConfigurationError
+from longform.layers.embeddings import RotaryPositions
 from longform.layers.local_attention import LocalAttention
-from longform.layers.positions import RotaryPositions
 from longform.models.text_reader import make_attention, rotary_positions
 from tolerances import assert_close
 

@@ -11,7 +11,7 @@ import longform
 from longform import LinformerForSequenceClassification, LinformerModel
 from longform.errors import ConfigurationError, InputError
 from longform.functional.linear import onednn
-from longform.layers.packed_linear import PackedLinear
+from longform.layers.linear import PackedLinear
 from tolerances import assert_close
 
 

@@ -57,8 +57,8 @@ def run(name: str, call: Any, declined: tuple[str, ...] = ()) -> Any:
     as those named ``declined`` have.
     """
     kernel = choose(name, call, declined)
-    found = kernel.run(call)
-    return run(name, call, (*declined, kernel.name)) if found is NotImplemented else found
+    out = kernel.run(call)
+    return run(name, call, (*declined, kernel.name)) if out is NotImplemented else out
 
 
 def choose(name: str, call: Any, declined: tuple[str, ...] = ()) -> Kernel:

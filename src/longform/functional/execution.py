@@ -1,9 +1,24 @@
-"""The one question that kernels, caches and checks of values ask first: is this operation just carried out?"""
+"""The one question that kernels, caches and checks of values ask first: is this operation just carried out? And tensors
+that all layers of a forward pass make of the same mask, made once.
 
+A mask's runs, its tiles and the like are small, but on a GPU an operation costs the same however small it is: a layer
+with a window gives it 20 of them, and 34 where it makes these anew (tests/models/test_steps.py counts). On a CPU it is
+as fast without. Outside of ``one_pass`` everything is made where it is asked for.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from enum import Enum
+from functools import lru_cache, wraps
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
+
+MOST_KEPT = 64
+_made: ContextVar[dict[Any, Any] | None] = ContextVar("made", default=None)
 
 
 class Execution(Enum):
@@ -32,3 +47,59 @@ def execution_mode() -> Execution:
 def has_values() -> bool:
     """Whether tensors have values that may be looked at: nothing is traced or transformed."""
     return execution_mode() in (Execution.PLAIN, Execution.OBSERVED)
+
+
+def one_pass() -> AbstractContextManager[None]:
+    """Around the layers of a model: until its end ``cached_in_forward`` remembers, in this thread.
+
+    Not where operations are traced, transformed or counted.
+    """
+    return _remembering() if execution_mode() is Execution.PLAIN else nullcontext()
+
+
+@contextmanager
+def _remembering() -> Generator[None]:
+    token = _made.set({})
+    try:
+        yield
+    finally:
+        _made.reset(token)
+
+
+def kept(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of what makes tensors of arguments that can be hashed: the last ``MOST_KEPT`` are made once.
+
+    Not where operations are traced, transformed or counted. What inference made may be used in training.
+    """
+
+    @lru_cache(MOST_KEPT)
+    def once(*args: Any) -> Any:
+        with torch.inference_mode(False):
+            return make(*args)
+
+    @wraps(make)
+    def either(*args: Any) -> Any:
+        return once(*args) if execution_mode() is Execution.PLAIN else make(*args)
+
+    return either
+
+
+@kept
+def constant(values: tuple[int, ...], device: torch.device) -> Tensor:
+    """``values`` as a tensor (m,) on ``device``, copied there once: nothing may be sent there in a capture."""
+    return torch.tensor(values, device=device)
+
+
+def cached_in_forward(make: Callable[..., Any], *objects: Any, **options: Any) -> Any:
+    """``make(*objects, **options)``, or what that was before in this pass.
+
+    ``objects`` are told apart by identity, and are not changed during a pass; ``options``, which can be hashed, by
+    value. The result needs no gradient.
+    """
+    made = None if torch.compiler.is_compiling() else _made.get()
+    if made is None:
+        return make(*objects, **options)
+    key = make, *map(id, objects), *options.items()
+    if key not in made:
+        made[key] = make(*objects, **options), objects  # kept, so that nothing else gets their identity
+    return made[key][0]

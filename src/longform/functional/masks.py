@@ -60,23 +60,13 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
     return None if bool(valid.all()) else valid
 
 
-def refuse_nested(given: Tensor) -> None:
-    """Raise InputError where ``given``, of any shape, is a nested tensor of torch.nested."""
-    if given.is_nested:
+def refuse_nested(x: Tensor) -> None:
+    """Raise InputError where ``x``, of any shape, is a nested tensor of torch.nested."""
+    if x.is_nested:
         raise InputError(
             "an input or its mask is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a "
             "mask (B, n)"
         )
-
-
-def is_empty(x: Tensor) -> bool:
-    """Whether ``x`` (B, n, ...) has no tokens; a compiler is not asked, that would tie its graph to some lengths.
-
-    Raises InputError for a nested tensor, which has no shape.
-    """
-    if x.is_nested:
-        refuse_nested(x)
-    return not torch.compiler.is_compiling() and 0 in x.shape[1:-1]
 
 
 def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
@@ -135,7 +125,7 @@ def _is_compiled() -> bool:
 
 
 class TextFirst(NamedTuple):
-    """Rows moved so that each begins with its text: places that tokens come from, long (B, n), ``there`` and ``back``.
+    """Rows moved to begin with their text: positions that tokens come from, long (B, n), ``there`` and ``back``.
 
     What stood before a text comes after it: all padding but holes in a text is then on the right.
     """
@@ -154,21 +144,21 @@ def text_first(mask: Tensor | None) -> TextFirst | None:
     if not torch.compiler.is_compiling() and bool(mask[:, 0].all()):
         return None
     length, before = mask.shape[1], first_token(mask)[:, None]
-    places = torch.arange(length, device=mask.device)
-    there, back = places + before, places - before
+    positions = torch.arange(length, device=mask.device)
+    there, back = positions + before, positions - before
     # Not %: ONNX knows no remainder by the length of a dimension.
     return TextFirst(torch.where(there < length, there, there - length), torch.where(back < 0, back + length, back))
 
 
 def first_token(mask: Tensor) -> Tensor:
-    """The place of each row's first token of text, long (B,); 0 where there is none. ``mask`` bool (B, n)."""
+    """The position of each row's first token of text, long (B,); 0 where there is none. ``mask`` bool (B, n)."""
     return mask.int().argmax(dim=1)
 
 
-def moved(x: Tensor, places: Tensor) -> Tensor:
-    """The tokens of ``x`` (n), (1, n, ...) or (B, n, ...) that stand at ``places`` long (B, n): (B, n, ...)."""
-    shape = (*places.shape, *x.shape[2:])
-    index = places.view(*places.shape, *(1,) * (len(shape) - 2))
+def moved(x: Tensor, positions: Tensor) -> Tensor:
+    """The tokens of ``x`` (n), (1, n, ...) or (B, n, ...) that stand at ``positions`` long (B, n): (B, n, ...)."""
+    shape = (*positions.shape, *x.shape[2:])
+    index = positions.view(*positions.shape, *(1,) * (len(shape) - 2))
     return x.expand(shape).gather(1, index.expand(shape))
 
 
@@ -178,10 +168,10 @@ def check_one_text(position_ids: Tensor, mask: Tensor | None) -> None:
     """
     if not has_values():
         return
-    places = position_ids.view(-1, position_ids.shape[-1])
-    text = torch.ones_like(places[:, 1:], dtype=torch.bool) if mask is None else mask[:, 1:]
-    begins = (places.diff(dim=1) != 1) & text
-    anew = (places[:, 1:] == places[:, :1]) | ~begins
+    positions = position_ids.view(-1, position_ids.shape[-1])
+    text = torch.ones_like(positions[:, 1:], dtype=torch.bool) if mask is None else mask[:, 1:]
+    begins = (positions.diff(dim=1) != 1) & text
+    anew = (positions[:, 1:] == positions[:, :1]) | ~begins
     if bool((begins.any(dim=1) & anew.all(dim=1) & (text & ~begins).any(dim=1)).any()):
         raise InputError(
             "position_ids begin anew within a row, as for several texts in one row without padding: such texts would "

@@ -1,9 +1,14 @@
-"""Slots: a sequence of n tokens shortened to at most k by mean, maximum or convolution over runs of tokens (paper §4).
+"""Slots: n tokens shortened to at most k by mean, weighted mean, maximum or convolution over runs of tokens (paper §4).
 
 Each slot stands for a run of c consecutive tokens. The paper's c is C = ceil(N / k) for the full length N. A shorter
 document is given the smallest divisor of C that still fits it into k slots, counted on its length, so that it is
 shortened no more than it must be (k tokens or fewer: one slot a token) and never depends on its neighbours in the
 batch.
+
+A mean weighted by content, K'_j = sum of p_t K_t over the tokens t of run j, has p = softmax over the run of a linear
+score of each token; values have further scores. With scores of zero it is the plain mean. Where every text has runs of
+one size the hidden states are pooled first, n D 2h multiply-adds, and W_K and W_V multiply k h pooled rows instead of n
+tokens; elsewhere, and for keys that are turned by their positions, keys and values are pooled.
 
 Sinks are leading tokens, each with a slot for itself in front of the others. Trained encoders send much of their
 attention to the first token; averaged into a slot with its neighbours it is lost, and the conversion with it
@@ -18,9 +23,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.execution import Execution, execution_mode, has_values
+from longform.functional.execution import Execution, constant, execution_mode, has_values
 from longform.functional.masks import document_lengths, unseen_lengths, without_first
-from longform.functional.one_pass import constant
 from longform.functional.triton_support import DTYPES, OPTIONS, attempt, has_triton
 
 TRITON_TOKENS, TRITON_FEATURES = 16, 128  # that are read at a time
@@ -166,27 +170,14 @@ def mean_pool(*tensors: Tensor, runs: Runs, limit: int, sinks: int = 0) -> list[
     ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``runs`` does not count.
     """
     if tensors[0].is_cuda and runs.uniform is not None and not torch.is_grad_enabled() and suits_triton(*tensors):
-        found = [pool_by_triton(x, runs, sinks=sinks) for x in tensors]
-        if all(x is not NotImplemented for x in found):
-            return found
+        means = [pool_by_triton(x, runs, sinks=sinks) for x in tensors]
+        if all(x is not NotImplemented for x in means):
+            return means
     count, means = runs.count.clamp(min=1.0)[..., None], []
     for x in tensors:
         total = segment_sum(x, runs.size, runs.uniform, limit=limit, sinks=sinks)
         means.append(total / count.to(total.dtype))
     return means
-
-
-def weighted_pool(*tensors: Tensor, weights: Tensor, runs: Runs, limit: int) -> list[Tensor]:
-    """Sum over each slot of m ``tensors`` (B, n, F) of h heads, padding blanked, times ``weights`` (B, n, m h): (B, S,
-    F) each.
-    """
-    pairs = list(zip(tensors, weights.chunk(len(tensors), dim=2), strict=True))
-    one_size = runs.uniform is not None
-    if weights.is_cuda and one_size and not torch.is_grad_enabled() and suits_triton(*tensors, weights):
-        found = [pool_by_triton(x, runs, own) for x, own in pairs]
-        if all(x is not NotImplemented for x in found):
-            return found
-    return [_weighted_sum(x, own, runs, limit=limit) for x, own in pairs]
 
 
 def _weighted_sum(x: Tensor, weights: Tensor, runs: Runs, *, limit: int) -> Tensor:
@@ -230,6 +221,74 @@ def pool_by_triton(x: Tensor, runs: Runs, weights: Tensor | None = None, *, sink
         return out
 
     return attempt(("slots", x.dtype, features), pooled)
+
+
+def run_weights(scores: Tensor, runs: Runs, mask: Tensor | None, *, limit: int) -> Tensor:
+    """Softmax of ``scores`` (B, n, t) over each of ``runs``, at least in float32: (B, n, t).
+
+    ``mask`` bool (B, n): False is left out, and has the weight zero where its run holds other tokens. ``limit``: the
+    most slots there can be.
+    """
+    wide = scores if scores.dtype == torch.float64 else scores.float()
+    if mask is not None:  # not -inf, so that a run of only padding has finite weights, of tokens that are zeros
+        wide = torch.where(mask[..., None], wide, torch.finfo(wide.dtype).min)
+    if runs.uniform is None:
+        return _softmax_by_index(wide, slot_of_position(wide, runs.size, limit - 1), limit)
+    by_run = in_runs(wide, runs.uniform, torch.finfo(wide.dtype).min)
+    weights = by_run.softmax(dim=2).flatten(1, 2)
+    if torch.compiler.is_compiling():  # a slice would tie the graph to lengths
+        return weights.index_select(1, torch.arange(wide.shape[1], device=wide.device))
+    return weights[:, : wide.shape[1]]
+
+
+def _softmax_by_index(wide: Tensor, index: Tensor, limit: int) -> Tensor:
+    """Softmax over the positions that have one ``index``: both (B, n, t)."""
+    totals = wide.new_zeros(wide.shape[0], limit, wide.shape[2])
+    peaks = totals.scatter_reduce(1, index, wide.detach(), reduce="amax", include_self=False)
+    powers = (wide - peaks.gather(1, index)).exp()
+    return powers / totals.scatter_add(1, index, powers).gather(1, index)
+
+
+def pool_hidden(hidden: Tensor, weights: Tensor, size: int) -> Tensor:
+    """Weighted sums of hidden states (B, n, D), one for each of ``weights`` (B, n, t): (t, B S, D).
+
+    ``size``: tokens of a run; the last may be shorter.
+    """
+    spare = -hidden.shape[1] % size
+    if spare:
+        hidden = torch.nn.functional.pad(hidden, (0, 0, 0, spare))
+        weights = torch.nn.functional.pad(weights, (0, 0, 0, spare))
+    runs = hidden.reshape(-1, size, hidden.shape[2])
+    shares = weights.to(hidden.dtype).reshape(-1, size, weights.shape[2])
+    return torch.bmm(shares.transpose(1, 2), runs).transpose(0, 1)
+
+
+def heads_of_pooled(pooled: Tensor, weight: Tensor, bias: Tensor | None, *, runs: int) -> Tensor:
+    """W x + b of each head's own pooled rows (h, B S, D), S ``runs``: ``weight`` (h d, D), ``bias`` (h d) -> (B, h, S,
+    d).
+    """
+    by_head = weight.unflatten(0, (pooled.shape[0], -1)).transpose(1, 2)
+    if bias is None:
+        out = torch.bmm(pooled, by_head)
+    else:
+        out = torch.baddbmm(bias.unflatten(0, (pooled.shape[0], 1, -1)), pooled, by_head)
+    return out.unflatten(1, (-1, runs)).transpose(0, 1)  # not the batch, which may be empty
+
+
+def pool_heads(key: Tensor, value: Tensor, weights: Tensor, runs: Runs, *, limit: int) -> tuple[Tensor, Tensor]:
+    """Weighted sums of keys and values (B, n, h, d) over runs, by ``weights`` (B, n, 2 h), those of keys first: (B, S,
+    h, d) each.
+
+    Padding is zeros in both. Sums are formed in at least float32.
+    """
+    keys, values, (first, second) = key.flatten(2), value.flatten(2), weights.chunk(2, dim=2)
+    pooled: Any = NotImplemented, NotImplemented
+    one_size = runs.uniform is not None
+    if weights.is_cuda and one_size and not torch.is_grad_enabled() and suits_triton(keys, values, weights):
+        pooled = pool_by_triton(keys, runs, first), pool_by_triton(values, runs, second)
+    if pooled[0] is NotImplemented or pooled[1] is NotImplemented:
+        pooled = _weighted_sum(keys, first, runs, limit=limit), _weighted_sum(values, second, runs, limit=limit)
+    return pooled[0].unflatten(2, key.shape[2:]), pooled[1].unflatten(2, value.shape[2:])
 
 
 def max_pool(x: Tensor, runs: Runs, mask: Tensor | None, *, limit: int) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from longform.choices import POOLED, PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
-from longform.functional.masks import is_empty, mask_of_text
+from longform.functional.masks import mask_of_text, refuse_nested
 from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
 from longform.layers.causal_cache import attend_cached
@@ -27,9 +27,8 @@ from longform.layers.geometry import (
 )
 from longform.layers.grids import Grid, attend_grid
 from longform.layers.head_groups import attend_by_groups, equal_lengths, repeated_heads
-from longform.layers.linear import Weights, are_affine
+from longform.layers.linear import Weights, add_to, are_affine
 from longform.layers.names import named
-from longform.layers.packed_linear import add_to
 from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
 from longform.layers.sequence_projection import SequenceProjection, in_process_group, make_projection
 from longform.layers.short_convolution import ShortConvolution
@@ -249,7 +248,7 @@ class LinformerAttention(SelfAttention):
             else:
                 query = self.queries_of(hidden_states, x, mask, shared)
             options: Any = {
-                "dropout": self.dropout_rate,
+                "dropout": self.dropout if self.training else 0.0,
                 "distance_bias": shared.distance_bias,
                 "output_attentions": output_attentions,
             }
@@ -316,18 +315,18 @@ class LinformerAttention(SelfAttention):
         """The module that shortens keys and values: of this layer, or of all. Raises ConfigurationError where a shared
         one is missing or too much.
         """
-        given = shared.projection
-        if (given is not None) != (self.projection_sharing == "layerwise"):
+        projection = shared.projection
+        if (projection is not None) != (self.projection_sharing == "layerwise"):
             raise ConfigurationError(
                 "sharing='layerwise' needs the projection of all layers: forward(..., shared=Shared(projection="
                 "make_projection(...)))"
-                if given is None
+                if projection is None
                 else f"a shared projection is for sharing='layerwise', not sharing={self.projection_sharing!r}"
             )
-        return self.groups[0] if given is None else given  # ty: ignore[invalid-explicit-return]  a list of modules
+        return self.groups[0] if projection is None else projection  # ty: ignore[invalid-explicit-return]  a list of modules
 
     def _own_projections(self) -> list[SequenceProjection]:
-        """A projection for each group of heads; none where all layers share one, or the window covers all."""
+        """A projection for each head group; none where all layers share one, or every query sees every token."""
         if self.projection_sharing == "layerwise" or self.covers_all:
             return []
         return [self.new_projection(heads) for heads in self.head_groups]
@@ -361,6 +360,7 @@ class LinformerAttention(SelfAttention):
         """Attention of hidden_states (B, ..., D), n tokens in all, to no tokens: zeros (B, ..., h d), and weights
         (B, h, n, 0).
         """
+        refuse_nested(hidden_states)
         tokens = hidden_states.flatten(1, -2)
         self.check_shape(tokens, "hidden_states")
         out = hidden_states.new_zeros(*hidden_states.shape[:-1], self.num_heads * self.head_dim)
@@ -383,10 +383,10 @@ class LinformerAttention(SelfAttention):
         if context is None:
             context, context_mask = shared.context, shared.context_mask
         if context is not None:
-            given: Any = {"context": context, "context_mask": context_mask, "projection": shared.projection}
-            return partial(attend_context, **given)
-        if is_empty(hidden_states):
-            return LinformerAttention.attend_nothing
+            options: Any = {"context": context, "context_mask": context_mask, "projection": shared.projection}
+            return partial(attend_context, **options)
+        if hidden_states.is_nested or (not torch.compiler.is_compiling() and 0 in hidden_states.shape[1:-1]):
+            return LinformerAttention.attend_nothing  # which refuses a nested tensor
         if self.grid is not None:
             return partial(attend_grid, grid=self.grid, extents=grid, shared=shared)
         if shared.cache is not None:

@@ -1,6 +1,6 @@
 """A Transformer block: attention and feed-forward, each with a residual and a norm; on a whole text or in parts.
 
-Axes: B batch, n tokens, c tokens at a time, D hidden.
+Axes: B batch, n tokens, c tokens at a time, D hidden, F features.
 """
 
 from collections.abc import Callable
@@ -10,12 +10,34 @@ import torch
 from torch import Tensor, nn
 
 from longform.functional.linear import trained_feed_forward
+from longform.functional.norm import layer_norm
 from longform.layers.attention import LinformerAttention
-from longform.layers.linear import TrainedLinear, are_affine, is_hooked, set_training
-from longform.layers.norm import InferenceNorm, normalised
-from longform.layers.packed_linear import FUSED, PackedLinear
+from longform.layers.linear import FUSED, PackedLinear, TrainedLinear, are_affine, is_hooked, set_training
 from longform.layers.self_attention import Shared
 from longform.layers.streaming import assembled, attention_in_parts, in_chunks
+
+
+class InferenceNorm(nn.LayerNorm):
+    """Layer normalisation that adds a residual in its pass: what ``pack_weights`` makes of an nn.LayerNorm on a GPU."""
+
+    def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
+        """input (..., F), plus ``residual`` if that is given -> (..., F)."""
+        return layer_norm(input, self.weight, self.bias, epsilon=self.eps, residual=residual)
+
+
+def normalised(norm: nn.Module, x: Tensor, residual: Tensor | None) -> Tensor:
+    """``norm`` of x (..., F), plus ``residual`` if there is one."""
+    if type(norm) is InferenceNorm:
+        return norm(x, residual)
+    return norm(x if residual is None else residual + x)
+
+
+def make_norm(kind: str, size: int, *, epsilon: float, bias: bool = True) -> nn.Module:
+    """The norm of ``kind`` over ``size`` features: "layer_norm", with or without a ``bias``, or "rms_norm", which has
+    none.
+    """
+    return nn.RMSNorm(size, eps=epsilon) if kind == "rms_norm" else nn.LayerNorm(size, eps=epsilon, bias=bias)
+
 
 NORMS = (nn.LayerNorm, nn.RMSNorm, InferenceNorm)
 
@@ -105,8 +127,8 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """hidden_states (B, n, D), bool mask (B, n) or None -> (B, n, D), and attention weights or None."""
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
-        found = self.attention(source, attention_mask, shared=shared, output_attentions=output_attentions)
-        out, weights = found if output_attentions else (found, None)
+        result = self.attention(source, attention_mask, shared=shared, output_attentions=output_attentions)
+        out, weights = result if output_attentions else (result, None)
         return self.after_attention(self.dropout(out), hidden_states), weights
 
     def after_attention(self, attended: Tensor, residual: Tensor | None) -> Tensor:

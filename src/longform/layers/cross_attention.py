@@ -5,11 +5,11 @@ Axes: B batch, n tokens of the input, m of the context, D hidden, h heads, d hea
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
-from longform.functional.masks import is_empty
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import SequenceProjection
 
@@ -44,7 +44,7 @@ def attend_context(
     if len(context) != len(hidden_states) or (value is not None and value.shape[:2] != context.shape[:2]):
         other = "hidden_states" if value is None else "hidden_states and value"
         raise InputError(f"context (or key) {tuple(context.shape)} and {other} are of other batches or tokens")
-    if is_empty(context):
+    if not torch.compiler.is_compiling() and context.shape[1] == 0:
         return attention.attend_nothing(hidden_states)
     source, mask = attention.prepare(context, context_mask, name="context")
     source = attention.convolve(source, mask)

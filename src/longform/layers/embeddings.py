@@ -1,4 +1,8 @@
-"""Token, position and type embeddings, in BERT's and RoBERTa's geometry."""
+"""Token, position and type embeddings, in BERT's and RoBERTa's geometry; and the positions that an encoder hands to the
+attention of its layers: rotary angles, and a bias by distance.
+
+Axes: B batch, n tokens, D features, h heads, r the distance from which on all are one.
+"""
 
 from collections.abc import Iterator
 
@@ -6,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import InputError
-from longform.functional.execution import has_values
+from longform.functional.execution import constant, has_values
 from longform.functional.masks import unseen_lengths
+from longform.functional.positions.distances import distance_buckets
+from longform.functional.positions.rotary import Rotation, rotation_at
 from longform.layers.streaming import OutputPart, assembled, can_run_in_parts, is_long, rows_of_each
 
 
@@ -60,20 +66,20 @@ class Embeddings(nn.Module):
         position_ids: Tensor | None = None,
     ) -> Tensor:
         """input_ids long (B, n) or inputs_embeds (B, n, D) -> (B, n, D); position_ids count from 0."""
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        assert given is not None
-        batch, length = given.shape[:2]
+        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        assert inputs is not None
+        batch, length = inputs.shape[:2]
         if position_ids is None:
-            position_ids = self.positions(input_ids, length, given.device)
+            position_ids = self.positions(input_ids, length, inputs.device)
         elif self.position_embeddings is not None:
             self._check_rows("position_ids", position_ids, self.position_embeddings, self.position_offset)
         if token_type_ids is not None:  # zeros where there are no types
             self._check_rows("token_type_ids", token_type_ids, self.token_type_embeddings)
         elif self.token_type_embeddings is not None:
-            token_type_ids = torch.zeros(batch, length, dtype=torch.long, device=given.device)
-        if can_run_in_parts(self, given) and is_long(given):  # the length is asked last: it would tie a traced graph
-            return assembled(self._parts(given, position_ids, token_type_ids), (batch, length))
-        return self._embed(given, position_ids, token_type_ids)
+            token_type_ids = torch.zeros(batch, length, dtype=torch.long, device=inputs.device)
+        if can_run_in_parts(self, inputs) and is_long(inputs):  # the length is asked last: it would tie a traced graph
+            return assembled(self._parts(inputs, position_ids, token_type_ids), (batch, length))
+        return self._embed(inputs, position_ids, token_type_ids)
 
     def positions(self, input_ids: Tensor | None, length: int, device: torch.device) -> Tensor:
         """From 0: (n), or (B, n) where padding tokens have the position -1."""
@@ -82,16 +88,16 @@ class Embeddings(nn.Module):
         counted = (input_ids != self.uncounted).long()
         return counted.cumsum(dim=1) * counted - 1
 
-    def _parts(self, given: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Iterator[OutputPart]:
-        rows = rows_of_each(given.shape[0])
-        for start in range(0, given.shape[1], rows):
+    def _parts(self, inputs: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Iterator[OutputPart]:
+        rows = rows_of_each(inputs.shape[0])
+        for start in range(0, inputs.shape[1], rows):
             tokens = slice(start, start + rows)
             kinds = None if token_type_ids is None else token_type_ids[:, tokens]
-            yield (slice(None), tokens), self._embed(given[:, tokens], position_ids[..., tokens], kinds)
+            yield (slice(None), tokens), self._embed(inputs[:, tokens], position_ids[..., tokens], kinds)
 
-    def _embed(self, given: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
+    def _embed(self, inputs: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Embeddings (B, c, D) of token numbers (B, c) or word vectors (B, c, D) at positions (B or none, c)."""
-        words = given if given.dim() == 3 else self.word_embeddings(given)
+        words = inputs if inputs.dim() == 3 else self.word_embeddings(inputs)
         total = words
         if self.position_embeddings is not None:
             total = total + self.position_embeddings(position_ids + self.position_offset)
@@ -107,3 +113,35 @@ class Embeddings(nn.Module):
         end = (1 if table is None else len(table.weight)) - offset
         if first < -offset or last >= end:
             raise InputError(f"{name} are from {first} to {last}; this model takes {-offset} to {end - 1}")
+
+
+class RotaryPositions(nn.Module):
+    """The angles of tokens, by ``frequencies``: radians a token for each pair of features that turns.
+
+    The encoder owns it and hands what it gives to the attention of its layers (``rotation``). ``scaling``: a factor of
+    all rotated features (YaRN's attention factor). There is nothing to learn and nothing to save.
+    """
+
+    def __init__(self, frequencies: tuple[float, ...], *, scaling: float = 1.0) -> None:
+        super().__init__()
+        self.frequencies, self.scaling = frequencies, scaling
+
+    def forward(self, positions: Tensor) -> Rotation:
+        """Angles of ``positions`` long (n), (1, n) or (B, n), counted from 0."""
+        return rotation_at(positions, self.frequencies, self.scaling)
+
+
+class RelativeAttentionBias(nn.Embedding):
+    """A bias for each of ``num_buckets`` buckets of distances and each of ``num_heads`` heads, as in MPNet and T5.
+
+    Distances of ``max_distance`` tokens and more have one bucket on each side. The encoder owns it, and hands what it
+    gives to the attention of its layers (``distance_bias``).
+    """
+
+    def __init__(self, num_buckets: int, num_heads: int, *, max_distance: int) -> None:
+        super().__init__(num_buckets, num_heads)
+        self.buckets = distance_buckets(num_buckets, max_distance)
+
+    def forward(self) -> Tensor:  # ty: ignore[incompatible-method-override]  which distances is known
+        """The bias of the distances -r to r: (h, 2 r + 1)."""
+        return super().forward(constant(self.buckets, self.weight.device)).T

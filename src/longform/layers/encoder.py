@@ -12,18 +12,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longform.errors import ConfigurationError, InputError
+from longform.functional.execution import one_pass
 from longform.functional.masks import blank_padding, check_pair_mask, checked_mask, mask_of_text, refuse_nested
-from longform.functional.one_pass import one_pass
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
-from longform.layers.block import Block, FeedForward
+from longform.layers.block import Block, FeedForward, make_norm
 from longform.layers.causal_cache import CausalCache
-from longform.layers.embeddings import PositionEmbedding
+from longform.layers.embeddings import PositionEmbedding, RelativeAttentionBias, RotaryPositions
 from longform.layers.geometry import Projection, check_choice
 from longform.layers.names import named
-from longform.layers.norm import make_norm
-from longform.layers.positions import RelativeAttentionBias, RotaryPositions
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.streaming import can_run_in_parts
@@ -85,14 +83,14 @@ class Stack(nn.Module):
         ``positions`` (n), (1, n) or (B, n), where they do not count from 0; ``overwrite``: nobody needs ``hidden``
         afterwards; ``cache``: earlier tokens, of causal layers; ``shared``: more of what all layers are given.
         """
-        given, states, attentions = self._shared(hidden, positions, shared), [], []
+        by_type, states, attentions = self._shared(hidden, positions, shared), [], []
         call = self._way_to_call()
         in_parts = not (output_attentions or _are_whole(shared)) and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
                 if output_hidden_states:  # otherwise one layer's states at a time are alive
                     states.append(hidden)
-                own = given[getattr(layer, "layer_type", "full_attention")]
+                own = by_type[getattr(layer, "layer_type", "full_attention")]
                 if cache is not None:
                     own = own._replace(cache=cache.layers[index])
                 if in_parts and isinstance(layer, Block):
@@ -130,16 +128,16 @@ def _are_whole(shared: dict[str, Any]) -> bool:
     return "context" in shared or shared.get("query_mask") is not None
 
 
-def _recomputed(layer: nn.Module, *given: Any) -> Any:
-    """``layer`` of what is given, its activations computed again in the backward pass."""
-    return checkpoint(layer, *given, use_reentrant=False)
+def _recomputed(layer: nn.Module, *inputs: Any) -> Any:
+    """``layer`` of its ``inputs``, its activations computed again in the backward pass."""
+    return checkpoint(layer, *inputs, use_reentrant=False)
 
 
-def _activation(given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    if not isinstance(given, str):
-        return given
-    check_choice("activation", given, tuple(ACTIVATIONS))
-    return ACTIVATIONS[given]()
+def _activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    if not isinstance(activation, str):
+        return activation
+    check_choice("activation", activation, tuple(ACTIVATIONS))
+    return ACTIVATIONS[activation]()
 
 
 def _check_positions(positions: str | None, max_length: int | None) -> None:
@@ -160,11 +158,11 @@ def _rotary(positions: str | None, features: int) -> dict[str, RotaryPositions] 
     return {"full_attention": RotaryPositions(plain_frequencies(features))}
 
 
-def _each(given: Any, function: Callable[[Tensor], Tensor]) -> Any:
+def _each(tensors: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """``function`` of a tensor, or of each of several; None stays."""
-    if isinstance(given, tuple):
-        return tuple(_each(x, function) for x in given)
-    return None if given is None else function(given)
+    if isinstance(tensors, tuple):
+        return tuple(_each(x, function) for x in tensors)
+    return None if tensors is None else function(tensors)
 
 
 def _with_batch(x: Any, batch: int | None) -> Any:

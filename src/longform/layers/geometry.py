@@ -49,15 +49,15 @@ class Projection:
         check_choice("init", self.init, PROJECTION_INITS)
 
     @classmethod
-    def of(cls, given: "str | Projection", *, sinks: int = 0) -> "Projection":
-        """The projection that is ``given``, by its name or with options; ``sinks``: leading tokens seen exactly.
+    def of(cls, projection: "str | Projection", *, sinks: int = 0) -> "Projection":
+        """A Projection of its name, or as it is; ``sinks``: leading tokens seen exactly.
 
         Raises ConfigurationError for a name that there is not.
         """
-        if not isinstance(given, Projection):
-            check_choice("projection", given, (*PROJECTIONS, *NAMED))
-            given = cls(**NAMED.get(given, {"kind": given}))
-        return replace(given, sink_tokens=sinks) if sinks else given
+        if not isinstance(projection, Projection):
+            check_choice("projection", projection, (*PROJECTIONS, *NAMED))
+            projection = cls(**NAMED.get(projection, {"kind": projection}))
+        return replace(projection, sink_tokens=sinks) if sinks else projection
 
 
 NAMED: dict[str, dict[str, Any]] = {
@@ -69,12 +69,12 @@ NAMED: dict[str, dict[str, Any]] = {
 TAPS = 5  # of the short convolution where nothing is said
 
 
-def short_convolution_taps(kind: str, given: int | None) -> int:
-    """Taps of the short convolution in front of a projection of ``kind``: those ``given``; else none before E and F of
-    a whole text, as the paper has it, and 5 before runs.
+def short_convolution_taps(kind: str, taps: int | None) -> int:
+    """Taps of the short convolution in front of a projection of ``kind``: ``taps``, or where they are None, none before
+    E and F of a whole text, as the paper has it, and 5 before runs.
     """
-    if given is not None:
-        return given
+    if taps is not None:
+        return taps
     return TAPS if PROJECTION_KINDS[kind].covers_runs else 0
 
 
@@ -194,7 +194,7 @@ def check_attention(
 
 def _check_places(options: Projection, max_length: int, window: Any, tile: Any, *, causal: bool) -> None:
     """Raise ConfigurationError where a mixture of all places cannot be added to weighted means."""
-    given = {
+    refused = {
         "a projection of kind": options.kind if options.kind != "weighted_mean" else "",
         "num_prefix_tokens": options.sink_tokens,
         "attention_window": window,
@@ -202,7 +202,7 @@ def _check_places(options: Projection, max_length: int, window: Any, tile: Any, 
         "causal": causal,
         "max_length": "None" if max_length >= ENDLESS else "",
     }
-    wrong = ", ".join(f"{name}={value}" for name, value in given.items() if value)
+    wrong = ", ".join(f"{name}={value}" for name, value in refused.items() if value)
     if wrong:
         raise ConfigurationError(
             "'content_and_place' (places=True) adds a learned mixture of all places to weighted means of runs, so it "

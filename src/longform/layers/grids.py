@@ -19,7 +19,7 @@ from torch import Tensor
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
-from longform.functional.one_pass import kept
+from longform.functional.execution import kept
 from longform.functional.window import windowed_attention
 from longform.functional.window.formula import block_count
 from longform.layers.self_attention import Shared

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longform.functional.attention import Weighted, slot_attention, weighted_slots
-from longform.functional.one_pass import constant
+from longform.functional.execution import constant
 from longform.functional.slots import Slots
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.linear import Weights

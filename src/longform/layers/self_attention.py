@@ -120,18 +120,18 @@ class SelfAttention(nn.Module, ABC):
         """x (B, n, D), zeros on padding, after the short convolution, if there is one: (B, n, D)."""
         return x if self.convolution is None else self.convolution(x, mask)
 
-    def check_shape(self, given: Tensor, name: str) -> None:
-        """Raise InputError unless ``given`` is (B, n, width), by the width of hidden states or of a context."""
-        if given.is_nested:
-            refuse_nested(given)
+    def check_shape(self, x: Tensor, name: str) -> None:
+        """Raise InputError unless ``x`` is (B, n, width), by the width of hidden states or of a context."""
+        if x.is_nested:
+            refuse_nested(x)
         width = self.context_size if name == "context" else self.hidden_size
-        if given.dim() != 3 or given.shape[2] != width:
+        if x.dim() != 3 or x.shape[2] != width:
             what = "context_size" if name == "context" else "hidden_size"
-            more = "; a grid (B, H, W, D) needs a layer with tile=" if given.dim() > 3 else ""
-            if given.dim() > 2 and given.shape[1] == width:
+            more = "; a grid (B, H, W, D) needs a layer with tile=" if x.dim() > 3 else ""
+            if x.dim() > 2 and x.shape[1] == width:
                 more += "; channels stand last here: x.movedim(1, -1)"
             raise InputError(
-                f"{name} has shape {tuple(given.shape)}, expected (batch, tokens, {what}) = (B, n, {width}){more}"
+                f"{name} has shape {tuple(x.shape)}, expected (batch, tokens, {what}) = (B, n, {width}){more}"
             )
 
     def queries_of(self, hidden_states: Tensor, x: Tensor, mask: Tensor | None, shared: Shared) -> Tensor:

@@ -20,8 +20,8 @@ from longform.functional.dense import (
     select_rows,
     shorten_formed,
 )
+from longform.functional.execution import cached_in_forward
 from longform.functional.masks import blank_padding, without_first
-from longform.functional.one_pass import cached_in_forward
 from longform.functional.slots import (
     Runs,
     Slots,
@@ -29,13 +29,16 @@ from longform.functional.slots import (
     convolve,
     divisors,
     first_tokens,
+    heads_of_pooled,
     make_runs,
     max_pool,
     mean_pool,
+    pool_heads,
+    pool_hidden,
     rest_mask,
+    run_weights,
     with_sink_runs,
 )
-from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
 from longform.layers.geometry import Projection
 
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
@@ -202,31 +205,27 @@ class DenseProjection(SequenceProjection):
             shared=len(rows) == 1,
         )
         if last:
-            keys, values = self._shortened(hidden, key, value, rows, heads)
+            short = dense_project(hidden, rows[0])
+            keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
+            short = short if len(rows) == 1 else dense_project(hidden, rows[1])
+            one = key is value and len(rows) == 1
+            values = keys if one else project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)
         else:
             keys = shorten_formed(hidden, key.weight, key.bias, rows[0], heads=heads)
             values = shorten_formed(hidden, value.weight, value.bias, rows[-1], heads=heads)
-        return self._with_biases(keys, values, usable)
-
-    def _shortened(self, hidden: Tensor, key: Side, value: Side, rows: list[Rows], heads: int) -> tuple[Tensor, Tensor]:
-        """(E X) W_K and (F X) W_V, (B, h, k, d) each."""
-        short = dense_project(hidden, rows[0])
-        keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
-        if key is value and len(rows) == 1:
-            return keys, keys
-        short = short if len(rows) == 1 else dense_project(hidden, rows[1])
-        return keys, project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)
+        return Slots(keys, values, usable, None) if self.key_bias is None else self._biased(keys, values, usable)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
         """E' K and F' V."""
         rows, usable = self.rows(mask, key.shape[1])
-        return self._with_biases(project_heads(key, rows[0]), project_heads(value, rows[-1]), usable)
+        keys, values = project_heads(key, rows[0]), project_heads(value, rows[-1])
+        return Slots(keys, values, usable, None) if self.key_bias is None else self._biased(keys, values, usable)
 
-    def _with_biases(self, keys: Tensor, values: Tensor, usable: Tensor | None) -> Slots:
+    def _biased(self, keys: Tensor, values: Tensor, usable: Tensor | None) -> Slots:
         """E's bias, and F's, one number a slot, on keys and values (B, h, k, d)."""
-        if self.key_bias is not None and self.value_bias is not None:
-            keys, values = keys + self.key_bias[..., None], values + self.value_bias[..., None]
-        return Slots(keys, values, usable, None)
+        assert self.key_bias is not None
+        assert self.value_bias is not None
+        return Slots(keys + self.key_bias[..., None], values + self.value_bias[..., None], usable, None)
 
     def rows(self, mask: Tensor | None, length: int) -> tuple[list[Rows], Tensor | None]:
         """The parts of E, and of F where it is not E, that are used; bool (B, g, k) or None: slots with valid mass."""
@@ -389,23 +388,17 @@ class WeightedMeanProjection(RunProjection):
         leading = (side(first_tokens(hidden, sinks)).unflatten(2, (heads, -1)) for side in (key, value))
         return with_sinks(slots, *leading, mask, length)
 
-    def weights_of(self, hidden: Tensor, runs: Runs, mask: Tensor | None) -> Tensor | None:
-        """Softmax of the scores over each run: hidden (B, n, D) -> (B, n, 2 h), weights of keys first.
-
-        None for runs of one token, which have the weight 1, unless the scores must have a gradient, or a compiled graph
-        counts more runs than there are tokens.
-        """
-        if runs.uniform == 1 and not (in_process_group() or torch.compiler.is_compiling()):
-            return None
-        return run_weights(self.scores(hidden), runs, mask, limit=self.slots)
-
     def pool(
         self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The weighted mean of each run."""
-        weights = self.weights_of(hidden, runs, mask)
-        if weights is None:
+        """The weighted mean of each run.
+
+        A run of one token is that token, unless the scores must have a gradient, or a compiled graph counts more runs
+        than there are tokens.
+        """
+        if runs.uniform == 1 and not (in_process_group() or torch.compiler.is_compiling()):
             return key, value
+        weights = run_weights(self.scores(hidden), runs, mask, limit=self.slots)
         return pool_heads(key, value, weights, runs, limit=self.slots)
 
 
@@ -435,13 +428,13 @@ class PlacedMeanProjection(SequenceProjection):
 
     def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
         """Both sums of hidden states, then W."""
-        given = (hidden, mask, key, value, heads)
-        return self._sum(self.content.from_hidden(*given), self.places.from_hidden(*given))
+        content = self.content.from_hidden(hidden, mask, key, value, heads)
+        return self._sum(content, self.places.from_hidden(hidden, mask, key, value, heads))
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
         """Both sums of keys and values."""
-        given = (key, value, mask, hidden)
-        return self._sum(self.content.from_heads(*given), self.places.from_heads(*given))
+        content = self.content.from_heads(key, value, mask, hidden)
+        return self._sum(content, self.places.from_heads(key, value, mask, hidden))
 
     def _sum(self, content: Slots, places: Slots) -> Slots:
         shares = self.place_share.to(content.key.dtype)

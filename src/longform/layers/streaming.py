@@ -27,8 +27,7 @@ from longform.functional.slots import Slots
 from longform.functional.window import document_attention
 from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_slots
 from longform.layers.attention import LinformerAttention
-from longform.layers.linear import are_affine, is_seen_inside
-from longform.layers.packed_linear import add_to
+from longform.layers.linear import add_to, are_affine, is_seen_inside
 from longform.layers.self_attention import Shared
 
 LONG = 4096  # tokens from which on the attention of a text is formed in parts too
@@ -38,13 +37,13 @@ OutputPart = tuple[tuple[slice, slice], Tensor]  # documents and tokens; their v
 CPU_ROWS, DEVICE_ROWS = 2048 if has_amx() else 1024, 65536
 
 
-def is_long(given: Tensor) -> bool:
-    """Whether ``given`` (B, n, ...) is so long that no layer's whole result should be in memory, on a CPU."""
-    return given.shape[1] >= LONG and given.device.type == "cpu"
+def is_long(x: Tensor) -> bool:
+    """Whether ``x`` (B, n, ...) is so long that no layer's whole result should be in memory, on a CPU."""
+    return x.shape[1] >= LONG and x.device.type == "cpu"
 
 
-def can_run_in_parts(module: nn.Module, given: Tensor) -> bool:
-    """Whether ``given`` (B, n, ...) may pass through ``module`` in parts: no gradient, no traced graph, no hook on
+def can_run_in_parts(module: nn.Module, x: Tensor) -> bool:
+    """Whether ``x`` (B, n, ...) may pass through ``module`` in parts: no gradient, no traced graph, no hook on
     any module in it, and none in training mode.
     """
     if torch.is_grad_enabled() or not has_values():
@@ -98,16 +97,11 @@ def attention_in_parts(
         hidden = attention.convolve(hidden, mask)
         return _slots_only(attention, hidden, attention.shorten(hidden, mask, shared), shared, residual)
     lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
-    if lengths is None or not _slots_are_means(attention):
+    means = are_affine(attention.key, attention.value) and attention.groups[0].pools_hidden
+    if lengths is None or not means:  # slots that cost more than a mean of hidden states are formed of whole keys
         return None
     hidden = attention.convolve(hidden, mask)
     return _windowed(attention, hidden, attention.shorten(hidden, mask, shared), lengths, shared, residual)
-
-
-def _slots_are_means(attention: LinformerAttention) -> bool:
-    """Whether the slots of all heads can be formed from the hidden states at the cost of a mean."""
-    plain = are_affine(attention.key, attention.value)
-    return plain and bool(attention.groups[0].pools_hidden)
 
 
 def _slots_only(

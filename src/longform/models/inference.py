@@ -7,11 +7,9 @@ from torch import nn
 
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
-from longform.layers.block import FeedForward
+from longform.layers.block import FeedForward, InferenceNorm
 from longform.layers.encoder import Stack
-from longform.layers.linear import is_hooked
-from longform.layers.norm import InferenceNorm
-from longform.layers.packed_linear import InferenceLinear, pack_linear
+from longform.layers.linear import InferenceLinear, is_hooked, pack_linear
 from longform.layers.sequence_projection import WeightedMeanProjection
 from longform.models.text_reader import reader_of
 

@@ -28,13 +28,11 @@ from longform.functional.masks import (
 from longform.functional.pooling import pooled
 from longform.functional.positions.rotary import plain_frequencies
 from longform.layers.attention import LinformerAttention
-from longform.layers.block import Block, FeedForward
+from longform.layers.block import Block, FeedForward, make_norm
 from longform.layers.causal_cache import CausalCache
-from longform.layers.embeddings import Embeddings
+from longform.layers.embeddings import Embeddings, RelativeAttentionBias, RotaryPositions
 from longform.layers.encoder import Stack
 from longform.layers.local_attention import LocalAttention
-from longform.layers.norm import make_norm
-from longform.layers.positions import RelativeAttentionBias, RotaryPositions
 from longform.layers.streaming import can_run_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 

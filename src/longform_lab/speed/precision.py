@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from longform.functional.conditions import native_bfloat16
 from longform.inference.loading import missing_compiler
-from longform.layers.packed_linear import PackedLinear, pack_linear
+from longform.layers.linear import PackedLinear, pack_linear
 from longform.models.inference import pack_weights, replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform_lab.speed.competitor import FromEmbeddings

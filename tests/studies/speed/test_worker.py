@@ -7,7 +7,7 @@ from kernel_tables import only
 from torch import nn
 
 from longform.functional.dispatch import listening
-from longform.layers.packed_linear import PackedLinear
+from longform.layers.linear import PackedLinear
 from longform_lab.speed import worker
 from longform_lab.speed.competitors import all_competitors
 from longform_lab.speed.precision import make_pass, prepare, random_states, weight_bytes

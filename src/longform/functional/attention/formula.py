@@ -52,8 +52,8 @@ class AttentionCall(NamedTuple):
         """The bias by distance, -inf for keys that are not usable: (B or 1, h, n, S)."""
         assert self.distance_bias is not None
         queries, keys = (torch.arange(x.shape[2], device=x.device) for x in (self.query, self.key))
-        found = between(self.distance_bias.to(self.query.dtype), queries, keys)[None]
-        return found if self.usable is None else found.masked_fill(~self.usable, -torch.inf)
+        bias = between(self.distance_bias.to(self.query.dtype), queries, keys)[None]
+        return bias if self.usable is None else bias.masked_fill(~self.usable, -torch.inf)
 
     def float_bias(self) -> Tensor | None:
         """``usable`` or ``bias`` as float32 (B, h, 1 or b, S), as compiled kernels read it; None for nothing."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.one_pass import kept
+from longform.functional.execution import kept
 
 
 class Rotation(NamedTuple):

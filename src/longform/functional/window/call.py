@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from longform.functional.conditions import ask_gradient
+from longform.functional.execution import cached_in_forward
 from longform.functional.masks import text_lengths
-from longform.functional.one_pass import cached_in_forward
 from longform.functional.slots import Slots
 from longform.functional.window import formula
 from longform.functional.window.selection import Selected, block_sums, opened, opened_distances, select

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
+from longform.functional.attention import attend_fused
 from longform.functional.attention.formula import AttentionCall
-from longform.functional.attention.fused import attend
 from longform.functional.window.formula import HIDDEN, block_positions, neighbour_positions
 
 BLOCKS = 64  # at a time: each token's key and value are in three blocks
@@ -32,7 +32,7 @@ def local_attention(
     for own, around in zip(*of_blocks, strict=True):
         blocks, keys, values = (_gather(x, at) for x, at in ((query, own), (key, around), (value, around)))
         seen = _seen(own, around, reach, length, mask).expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
-        out = attend(AttentionCall(blocks, keys, values, seen, dropout=dropout))
+        out = attend_fused(AttentionCall(blocks, keys, values, seen, dropout=dropout))
         parts.append(out.transpose(1, 2).unflatten(0, (batch, own.shape[0])).flatten(1, 2))
     return _first(torch.cat(parts, dim=1), length, axis=1)
 

@@ -55,7 +55,8 @@ class SdpaDocument(DocumentAttention):
                 logits = self.logits(part, first, end)[None]
                 if far.distance_bias is not None:
                     logits = self._with_distances(logits, part, first)
-                bias = far_rows(logits, part.window, rows.stop - rows.start)
+                bias = logits[:, :, None].expand(-1, -1, part.window, -1).flatten(1, 2)  # a row for each query
+                bias = bias[None, :, : rows.stop - rows.start]
                 found, far_lse = _attention(part.query[None, :, rows], far.key[None], far.value[None], attn_mask=bias)
                 found, far_lse = found[0].transpose(0, 1), far_lse[0].transpose(0, 1)
             else:
@@ -145,8 +146,3 @@ def _near(part: DocumentPart, first: int, end: int, out: Tensor, bias: Tensor | 
 def _around(x: Tensor, window: int) -> Tensor:
     """Keys or values (h, (c + 2) w, d) of c blocks and their neighbours as each block sees them: (c, h, 3 w, d)."""
     return x.unfold(1, 3 * window, window).permute(1, 0, 3, 2)
-
-
-def far_rows(logits: Tensor, window: int, rows: int) -> Tensor:
-    """far_logits (g, c, S) as a row for each query of the blocks: (1, g, rows, S)."""
-    return logits[:, :, None].expand(-1, -1, window, -1).flatten(1, 2)[None, :, :rows]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.one_pass import cached_in_forward
+from longform.functional.execution import cached_in_forward
 from longform.functional.positions.distances import beyond
 from longform.functional.second_gradient import Gradients, differentiable_by
 from longform.functional.triton_support import DTYPES, OPTIONS, attempt, lacks_triton
