@@ -135,7 +135,7 @@ class TextFirst(NamedTuple):
 
 
 def text_first(mask: Tensor | None) -> TextFirst | None:
-    """How rows are moved, by ``mask`` bool (B, n) or None; None where each begins with its text.
+    """The moves of rows by ``mask`` bool (B, n) or None; None where each begins with its text.
 
     A compiled or exported graph, which does not look at values, moves all rows, most of them by nothing.
     """

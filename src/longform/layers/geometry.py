@@ -16,7 +16,7 @@ ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # those whose angles do no
 
 @dataclass(frozen=True)
 class Projection:
-    """How an attention layer shortens keys and values to slots; a name is a ``kind`` with the other defaults.
+    """Options by which a layer shortens keys and values to slots; a name is a ``kind`` with the other defaults.
 
     ``kind``: "linear" (the paper's learned E and F), "weighted_mean" (means of runs of tokens weighted by content),
     "mean", "max", "convolution" or "random". ``sharing``: "none" (an E and F a head), "headwise" (one each for all
@@ -206,8 +206,8 @@ def _check_places(options: Projection, max_length: int, window: Any, tile: Any, 
     if wrong:
         raise ConfigurationError(
             "'content_and_place' (places=True) adds a learned mixture of all places to weighted means of runs, so it "
-            f"needs max_length and takes no window, tile, prefix tokens or causal=True, not {wrong}; take the default "
-            "projection"
+            f"needs max_length and takes no window, tile, num_prefix_tokens or causal=True, not {wrong}; take the "
+            "default projection"
         )
 
 
@@ -245,7 +245,7 @@ def check_key_value_heads(num_heads: int, key_value_heads: int | None) -> None:
     if key_value_heads is not None and (key_value_heads < 1 or num_heads % key_value_heads):
         raise ConfigurationError(
             f"num_key_value_heads={key_value_heads} does not divide num_heads={num_heads}: each head of keys "
-            "and values serves as many heads of queries; None gives each head its own"
+            "and values serves as many heads of queries; None gives each head one"
         )
 
 

@@ -28,7 +28,7 @@ Attention = Any  # a LinformerAttention, whose module calls this one
 
 
 class Arrangement(NamedTuple):
-    """Where tokens stand: the token of each place, long (m,), and whether there is one, bool (m,); the place of each
+    """Order of tokens: the token of each place, long (m,), and whether there is one, bool (m,); the place of each
     token, long (n,); the blocks that each block sees, long (b, 3^r), or None without a window.
     """
 
@@ -115,7 +115,7 @@ class Grid:
 
 @kept
 def arrangement(grid: Grid, extents: tuple[int, ...], device: torch.device) -> Arrangement:
-    """How a ``grid`` of ``extents`` is arranged on ``device``."""
+    """Arrangement of a ``grid`` of ``extents``, on ``device``."""
     block, rank, tokens = grid.block or grid.tile, len(grid.tile), math.prod(extents)
     size = math.prod(block)
     front = -(-grid.sinks // size)  # blocks of sinks

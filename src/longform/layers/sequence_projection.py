@@ -427,12 +427,12 @@ class PlacedMeanProjection(SequenceProjection):
         nn.init.zeros_(self.place_share)
 
     def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
-        """Both sums of hidden states, then W."""
+        """Sums over runs and over all places of hidden states, then W."""
         content = self.content.from_hidden(hidden, mask, key, value, heads)
         return self._sum(content, self.places.from_hidden(hidden, mask, key, value, heads))
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
-        """Both sums of keys and values."""
+        """Sums over runs and over all places of keys and values."""
         content = self.content.from_heads(key, value, mask, hidden)
         return self._sum(content, self.places.from_heads(key, value, mask, hidden))
 

@@ -218,7 +218,7 @@ class LinformerConfig(PreTrainedConfig):
             )
 
     def projection_options(self) -> Projection:
-        """How the attention of every layer shortens keys and values."""
+        """Options by which the attention of every layer shortens keys and values."""
         return Projection(
             self.projection,
             self.projection_sharing,

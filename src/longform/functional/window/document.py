@@ -45,11 +45,11 @@ class DocumentPart(NamedTuple):
         return -(-self.length // self.window)
 
     def queries(self, first: int, end: int) -> slice:
-        """Where the queries of blocks ``first`` to ``end`` are."""
+        """Slice of the queries of blocks ``first`` to ``end``."""
         return slice(first * self.window - self.start, min(end * self.window, self.length) - self.start)
 
     def keys(self, first: int, end: int) -> slice:
-        """Where the keys of blocks ``first`` to ``end`` are, as far as there are such blocks."""
+        """Slice of the keys of blocks ``first`` to ``end``, as far as there are such blocks."""
         start, stop = self.key_start, min(end * self.window, self.length)
         return slice(max(0, first) * self.window - start, stop - start)
 
