@@ -45,11 +45,8 @@ def test_both_orders_are_one_number(text: Text, seed: int, per_head: bool, with_
     for project_first in (True, False):
         rows = dense.select_rows(matrix, text.checked, length=text.length)
         blank = x if text.checked is None else torch.where(text.checked[..., None], x, 0.0)
-        if project_first:
-            short = dense.dense_project(blank, rows)
-            out = dense.project_shortened(short, weight, bias, rows, heads=heads)
-        else:
-            out = dense.shorten_formed(blank, weight, bias, rows, heads=heads)
+        short = dense.dense_project(blank, rows) if project_first else None
+        out = dense.shortened_heads(blank, weight, bias, rows, heads=heads, short=short)
         found.append([out, *gradients(out, cotangent, inputs)])
     for one, other in zip(*found, strict=True):
         assert_close(one, other)

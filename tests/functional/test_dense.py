@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.attention import ReferenceLinear, reference_dense_projection
 
-from longform.functional.dense import dense_project, project_shortened, select_rows
+from longform.functional.dense import dense_project, select_rows, shortened_heads
 from longform.functional.masks import blank_padding
 from longform.layers.sequence_projection import block_mean_matrix
 from strategies import Text, away_from_zero, generator, gradients, normal, seeds, texts
@@ -65,7 +65,7 @@ def test_keys_are_the_projection_of_weighted_tokens(text: Text, seed: int, per_h
     matrix = away_from_zero(source, HEADS if per_head else 1, SLOTS, LONGEST)
     rows = select_rows(matrix, text.checked, length=text.length)
     blank = blank_padding(hidden, text.checked)
-    found = project_shortened(dense_project(blank, rows), weight, bias, rows, heads=HEADS)
+    found = shortened_heads(blank, weight, bias, rows, heads=HEADS, short=dense_project(blank, rows))
     linear = ReferenceLinear(weight, bias)
     keys = torch.stack([torch.stack([linear(token) for token in row]) for row in hidden])
     expected, _ = twin(keys.unflatten(2, (HEADS, DIM)), text, matrix, HEADS)

@@ -94,16 +94,6 @@ def project_first_is_cheaper(*, n: int, k: int, hidden: int, heads: int, per_hea
     return first <= 2 * (n * hidden * hidden + n * k * hidden)
 
 
-def shorten_formed(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
-    """E'(X Wᵀ + 1 bᵀ), the keys or values of every head, formed of every token and then shortened.
-
-    x (B, n, D) with padding blanked, weight (h d, D), bias (h d) -> (B, h, k, d). E (X Wᵀ + 1 bᵀ) = E (X Wᵀ) +
-    rowsum(E) bᵀ is exact, with padding too: blanked tokens add to neither sum.
-    """
-    full = linear(x, weight, None).unflatten(-1, (heads, -1))
-    return _with_bias(project_heads(full, rows), bias, rows)
-
-
 def project_heads(full: Tensor, rows: Rows) -> Tensor:
     """E' of the keys or values of every token: (B, n, h, d), padding blanked -> (B, h, k, d)."""
     if rows.matrix.shape[0] > 1:
@@ -111,20 +101,24 @@ def project_heads(full: Tensor, rows: Rows) -> Tensor:
     return dense_project(full.flatten(2), rows)[:, 0].unflatten(2, full.shape[2:]).transpose(1, 2)
 
 
-def project_shortened(short: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
-    """(E X) Wᵀ + rowsum(E) bᵀ by head: short (B, g, k, D), weight (h d, D) -> (B, h, k, d)."""
-    if short.shape[1] > 1:
-        keys = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
+def shortened_heads(
+    x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int, short: Tensor | None = None
+) -> Tensor:
+    """E'(X Wᵀ + 1 bᵀ), the keys or values of every head: x (B, n, D) with padding blanked, weight (h d, D), bias (h d)
+    -> (B, h, k, d).
+
+    ``short`` (B, g, k, D): E' X, where that is formed first; None where keys are formed of every token and shortened.
+    E (X Wᵀ + 1 bᵀ) = E (X Wᵀ) + rowsum(E) bᵀ is exact, with padding too: blanked tokens add to neither sum.
+    """
+    if short is None:
+        out = project_heads(linear(x, weight, None).unflatten(-1, (heads, -1)), rows)
+    elif short.shape[1] > 1:
+        out = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
     else:
         one, is_plain = short[:, 0], weight.dim() == 2 and not weight.is_mkldnn
         product = functional.linear(one, weight) if is_plain else linear(one, weight, None)
-        keys = product.unflatten(2, (heads, -1)).transpose(1, 2)
-    return keys if bias is None else _with_bias(keys, bias, rows)
-
-
-def _with_bias(short: Tensor, bias: Tensor | None, rows: Rows) -> Tensor:
-    """short (B, h, k, d) + rowsum(E) bᵀ."""
+        out = product.unflatten(2, (heads, -1)).transpose(1, 2)
     if bias is None:
-        return short
-    total = rows.total.to(short.dtype)[..., None]
-    return torch.addcmul(short, total, bias.to(short.dtype).unflatten(0, (short.shape[1], 1, -1)))
+        return out
+    total = rows.total.to(out.dtype)[..., None]
+    return torch.addcmul(out, total, bias.to(out.dtype).unflatten(0, (out.shape[1], 1, -1)))

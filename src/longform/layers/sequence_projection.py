@@ -16,9 +16,8 @@ from longform.functional.dense import (
     dense_project,
     project_first_is_cheaper,
     project_heads,
-    project_shortened,
     select_rows,
-    shorten_formed,
+    shortened_heads,
 )
 from longform.functional.execution import cached_in_forward
 from longform.functional.masks import blank_padding, without_first
@@ -204,15 +203,13 @@ class DenseProjection(SequenceProjection):
             per_head=matrices > 1,
             shared=len(rows) == 1,
         )
-        if last:
-            short = dense_project(hidden, rows[0])
-            keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
-            short = short if len(rows) == 1 else dense_project(hidden, rows[1])
-            one = key is value and len(rows) == 1
-            values = keys if one else project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)
+        first = dense_project(hidden, rows[0]) if last else None
+        keys = shortened_heads(hidden, key.weight, key.bias, rows[0], heads=heads, short=first)
+        if last and key is value and len(rows) == 1:
+            values = keys
         else:
-            keys = shorten_formed(hidden, key.weight, key.bias, rows[0], heads=heads)
-            values = shorten_formed(hidden, value.weight, value.bias, rows[-1], heads=heads)
+            second = dense_project(hidden, rows[1]) if last and len(rows) == 2 else first
+            values = shortened_heads(hidden, value.weight, value.bias, rows[-1], heads=heads, short=second)
         return Slots(keys, values, usable, None) if self.key_bias is None else self._biased(keys, values, usable)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
