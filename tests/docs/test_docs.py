@@ -126,7 +126,7 @@ def test_the_lab_begins_with_verdicts_whose_numbers_are_those_of_its_tables() ->
     lines = [line.strip("| ").split(" | ") for line in begun.splitlines() if line.startswith("| ")]
     assert lines[0] == ["claim", "the paper", "here", "verdict", "with what"]
     assert len(lines) > 10
-    others = ("lab/spectrum", "lab/theory", "concepts/projections")
+    others = ("lab/spectrum", "lab/theory", "lab/quality")
     measured = rest + "".join((ROOT / f"docs/{name}.md").read_text() for name in others)
     for claim, _, here, verdict, _ in lines[1:]:
         assert verdict.startswith(("holds", "does not", "cannot tell")), claim

@@ -111,6 +111,7 @@ RETRIEVAL_TABLES = {
     "passages": Table(
         make=passages,
         records="passages",
+        where={"settings.contender": lambda name: "0.25 mean" not in name and "0.5 mean" not in name},
         row=("settings.data", "settings.contender", "settings.steps"),
         order=("settings.data", "settings.steps"),
     ),

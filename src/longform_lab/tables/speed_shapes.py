@@ -52,8 +52,8 @@ def of_several_precisions(rows: Rows) -> Rows:
     return [row for row in shown if len(kinds[cell(row)]) > 1]
 
 
-def by_competitor(rows: Rows, *, metric: str, form: str, inverse: bool = False, rounds: bool = True) -> Cells:
-    """A row a length, a column a competitor; ``inverse``: one over the metric.
+def by_competitor(rows: Rows, *, metric: str, form: str, rounds: bool = True) -> Cells:
+    """A row a length, a column a competitor.
 
     ``rounds``: where a number rests on fewer than five, they stand behind it; a ratio has those of its shorter side.
     """
@@ -66,10 +66,10 @@ def by_competitor(rows: Rows, *, metric: str, form: str, inverse: bool = False, 
         metrics = found[length, name]
         several = [side.get("repeats") or ENOUGH for side in (metrics, found.get((length, reference), {}))]
         few = f" ({min(several)})" if rounds and min(several) < ENOUGH else ""
-        return format(1 / metrics[metric] if inverse else metrics[metric], form) + few
+        return format(metrics[metric], form) + few
 
     every = all_competitors()
-    there = {competitor for _, competitor in found} - ({reference} if inverse else set())
+    there = {competitor for _, competitor in found}
     shown = [name for name in every if name in there]
     lengths = sorted({length for length, name in found if name in shown})
     return ["tokens", *(every[name].label for name in shown)], [

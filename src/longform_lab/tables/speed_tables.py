@@ -37,8 +37,7 @@ ON_CPU = {"settings.device": "cpu", UNITS: without_amx}
 SPEED = {**ONE_TEXT, **ON_CPU}
 EVERY = tuple(all_competitors())
 ORDERS = tuple(name for name, each in all_competitors().items() if each.family == "ours")
-PEERS = tuple(name for name, each in all_competitors().items() if each.family == "peer")
-SHOWN = ("ours-window", "ours-linear", *(name for name in EVERY if name not in ORDERS))  # others have their own table
+SHOWN = ("ours-window", "ours-linear", *(name for name in EVERY if name not in ORDERS))  # others are in the records
 CELL = ("settings.length", "settings.competitor", "settings.slots")
 # Seconds of one length compare with each other where all were measured in turns: beside these, if such a row exists.
 BESIDE = ("metrics.against_sdpa", "metrics.against_ours-window")
@@ -52,7 +51,6 @@ def speed(
     size: str = "base",
     work: str = "inference",
     amx: bool = False,
-    competitors: tuple[str, ...] = SHOWN,
     **layout: bool,
 ) -> Table:
     """One metric of the benchmark's rows: batch 1, bfloat16, k = 256 (n / 2 where that is less).
@@ -68,7 +66,7 @@ def speed(
             **SPEED,
             "settings.size": size,
             "settings.work": work,
-            "settings.competitor": competitors,
+            "settings.competitor": SHOWN,
             UNITS: with_amx if amx else without_amx,
         },
         having=(f"metrics.{metric}",),
@@ -135,7 +133,6 @@ SPEED_TABLES: dict[str, Table] = {
     "speed": speed("against_sdpa", ".2f"),
     "speed_minilm": speed("against_sdpa", ".2f", size="minilm"),
     "speed_training": speed("against_sdpa", ".2f", size="minilm", work="train"),
-    "peers": speed("against_ours-linear", ".2f", competitors=("ours-linear", *PEERS), inverse=True),
     "seconds": speed("seconds", ".4g"),
     "speed_amx": speed("against_sdpa", ".2f", amx=True),
     "pass_memory": speed("peak_mib", ",.0f", size="minilm", rounds=False),
