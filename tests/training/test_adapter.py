@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from json_lines import write_lines
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from tiny_models import make_sentence_transformer, save_bert
@@ -103,7 +104,7 @@ def test_one_that_comes_with_longform_is_known_by_its_name(
     for _ in range(2):  # the second time from the cache
         np.testing.assert_allclose(longform.Encoder.from_pretrained("tiny-48").encode(TEXTS), trained, atol=1e-6)
     (made,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    write_lines(tmp_path / "texts.jsonl", TEXTS)
     monkeypatch.chdir(tmp_path)
     main(["embed", "tiny-48", "texts.jsonl", "--output", "vectors.jsonl"])
     found = [json.loads(line)["embedding"] for line in Path("vectors.jsonl").read_text().splitlines()]

@@ -1,11 +1,6 @@
 """Alignment: its loss beside sentence-transformers' own, its gradient, what is read, and whole runs."""
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,29 +23,12 @@ from longform.training.alignment.settings import AlignmentSettings, AlignmentSou
 from longform.training.alignment.sources import Example
 from longform.training.alignment.steps import Reader, right_passages
 from longform.training.engine.settings import autocast
-from longform.training.engine.trainer import Training
 
 SETTINGS = AlignmentSettings(
     max_steps=6, documents_per_step=4, learning_rate=3e-3, heldout_documents=4, evaluations=1, save_every_steps=2,
     keep_texts=4, dropout=0.1, dtype="float32",
 )  # fmt: skip
 CPU = torch.device("cpu")
-KILLED = """
-import json, os, signal, sys
-import torch
-torch.set_num_threads(1)
-from longform.training.alignment.run import align
-from longform.training.alignment.settings import AlignmentSettings
-from longform.training.engine.trainer import Training
-given = json.load(open(sys.argv[1]))
-step = Training._take_step
-def until_killed(self, *arguments):
-    if self.step == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return step(self, *arguments)
-Training._take_step = until_killed
-align(given["model"], tuple(given["pairs"]), AlignmentSettings(**given["settings"]), output=given["output"])
-"""
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +55,6 @@ def pairs() -> tuple[list[str], list[str]]:
         queries.append(f"{second} {first} to")
         documents.append(f"{' '.join(words)}. It is a short text for it.")
     return queries, documents
-
-
-def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_the_loss_is_that_of_sentence_transformers(longform_model: Path) -> None:
@@ -290,7 +260,7 @@ def test_documents_are_found_after_training(
     assert f"| after | {result.after['ndcg']:.4f} |" in (tmp_path / "out" / "README.md").read_text()
     monkeypatch.setattr("longform.training.engine.trainer.Training.carry_out", None)  # a finished run is not repeated
     again = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
-    assert _same(_weights(again.model), _weights(result.model))
+    torch.testing.assert_close(again.model.state_dict(), result.model.state_dict(), rtol=0, atol=0)
     assert again.after == result.after
 
 
@@ -311,31 +281,6 @@ def test_short_texts_stay_near_by_their_weight(longform_model: Path, pairs: tupl
     assert moved[1] < 0.3 * moved[0]
 
 
-def test_an_interrupted_run_ends_with_the_same_weights(
-    original: Path, pairs: tuple[list[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = align(original, pairs, SETTINGS, output=tmp_path / "whole", progress=False)
-    step = Training._take_step
-
-    def stopped(self: Any, *arguments: Any) -> torch.Tensor:
-        if self.step == 3:
-            raise KeyboardInterrupt
-        return step(self, *arguments)
-
-    monkeypatch.setattr(Training, "_take_step", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        align(original, pairs, SETTINGS, output=tmp_path / "out", progress=False)
-    monkeypatch.undo()
-    assert (tmp_path / "out" / "checkpoint-2.pt").exists()
-    resumed = align(original, pairs, SETTINGS, output=tmp_path / "out", progress=False)
-    assert _same(_weights(resumed.model), _weights(whole.model))
-    without = [
-        [{name: value for name, value in row.items() if name != "seconds"} for row in run.records]
-        for run in (resumed, whole)
-    ]
-    assert without[0] == without[1]
-
-
 def test_an_adapter_learns_in_place_of_the_weights(
     longform_model: Path, pairs: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
@@ -350,21 +295,6 @@ def test_an_adapter_learns_in_place_of_the_weights(
     torch.testing.assert_close(adapted.state_dict(), AutoModel.from_pretrained(tmp_path / "out").state_dict())
     assert all(parameter.requires_grad for parameter in result.model.parameters())
     assert not any("lora" in name for name in result.model.state_dict())
-
-
-@pytest.mark.nightly
-def test_a_killed_run_ends_with_the_same_weights(
-    longform_model: Path, pairs: tuple[list[str], list[str]], tmp_path: Path
-) -> None:
-    unbroken = align(longform_model, pairs, SETTINGS, output=tmp_path / "unbroken", progress=False)
-    given = {"model": str(longform_model), "pairs": pairs, "settings": vars(SETTINGS), "output": str(tmp_path / "out")}
-    (tmp_path / "given.json").write_text(json.dumps(given))
-    child = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path / "given.json")], capture_output=True, env={**os.environ}
-    )
-    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
-    resumed = align(longform_model, pairs, SETTINGS, output=tmp_path / "out", progress=False)
-    assert _same(_weights(resumed.model), _weights(unbroken.model))
 
 
 @pytest.mark.parametrize(

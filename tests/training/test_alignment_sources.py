@@ -1,6 +1,5 @@
 """Where an alignment's pairs come from: files and memory, texts alone, what is held out, whose turn it is."""
 
-import json
 import random
 from itertools import islice
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from json_lines import write_lines
 
 from longform.errors import ConfigurationError
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
@@ -46,7 +46,7 @@ def test_a_title_is_a_field_or_the_first_line() -> None:
 
 def test_pairs_of_files_and_memory_are_the_same(tmp_path: Path) -> None:
     rows = [{"query": f"q{n}", "document": f"d{n // 2}"} for n in range(40)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "pairs.jsonl", rows)
     asked = [{"query": f"q{n}", "relevant": f"{n // 2}"} for n in range(40)]
     corpus = [{"id": f"{n}", "text": f"d{n}"} for n in range(20)]
     columns = tuple([row[name] for row in rows] for name in ("query", "document"))

@@ -1,3 +1,5 @@
+"""Labels: which task they make, as targets, in the split, and in predictions, which have their type."""
+
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ import pyarrow.parquet
 import pytest
 import torch
 from hypothesis import strategies as st
+from json_lines import read_lines, write_lines
 
-from longform.errors import DataError
+import longform
+from longform.errors import ConfigurationError, DataError
 from longform.training.labels import (
     Examples,
     LabelScheme,
@@ -20,6 +24,8 @@ from longform.training.labels import (
     learn_scheme,
     split,
 )
+from longform.training.pretraining.run import pretrain
+from longform.training.pretraining.settings import PretrainingSettings
 
 
 @pytest.mark.parametrize(
@@ -206,7 +212,7 @@ def test_csv_and_jsonl_and_parquet_say_the_same(tmp_path: Path) -> None:
     import pyarrow.parquet
 
     rows = [{"t": 'one, "two"', "u": "x", "y": "good"}, {"t": "lines\nof it", "u": "\x00z", "y": "bad"}]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "a.jsonl", rows)
     (tmp_path / "a.csv").write_text('t,u,y\n"one, ""two""",x,good\n"lines\nof it",\x00z,bad\n')
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     expected = Examples(['one, "two"', "lines\nof it"], ["good", "bad"], ["x", " z"])
@@ -261,3 +267,87 @@ def test_any_different_texts_are_names_of_classes(names: list[str]) -> None:
     scheme = learn_scheme(names, "single-label")
     assert sorted(scheme.names) == sorted(names)
     assert scheme.encode(names, where="here") == [scheme.names.index(name) for name in names]
+
+
+OF_TWO_KINDS = [f"the {kind} text {number}" for kind in ("good", "bad") for number in range(8)]
+LABELS: dict[str, tuple[Any, type]] = {
+    "whole numbers": ([0] * 8 + [1] * 8, int),
+    "truths": ([False] * 8 + [True] * 8, bool),
+    "names": (["good"] * 8 + ["bad"] * 8, str),
+}
+
+
+@pytest.mark.parametrize(("labels", "kind"), LABELS.values(), ids=LABELS)
+def test_predictions_have_the_type_of_the_labels(
+    labels: list[Any], kind: type, longform_folder: Path, tmp_path: Path
+) -> None:
+    table = pandas.DataFrame({"text": OF_TWO_KINDS, "label": labels})
+    longform.finetune(longform_folder, table, max_steps=1, output=tmp_path / "out", progress=False)
+    classifier = longform.Classifier.from_pretrained(tmp_path / "out")
+    assert classifier.classes_ == sorted(set(labels))
+    for each in (
+        *classifier.predict(OF_TWO_KINDS),
+        *(longform.predict(tmp_path / "out", OF_TWO_KINDS, progress=False).results or ()),
+    ):
+        assert type(each["label"]) is kind
+        assert each["scores"][each["label"]] == each["score"]
+    assert type(classifier(OF_TWO_KINDS)[0]["label"]) is kind
+    write_lines(tmp_path / "a.jsonl", OF_TWO_KINDS)
+    for name in ("a.parquet", "b.jsonl"):  # files have names
+        longform.predict(tmp_path / "out", tmp_path / "a.jsonl", tmp_path / name, progress=False)
+    rows = pyarrow.parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    assert rows == read_lines(tmp_path / "b.jsonl")
+    assert {row["label"] for row in rows} <= set(map(str, labels))
+
+
+def test_renamed_labels_are_names(longform_folder: Path, tmp_path: Path) -> None:
+    longform.finetune(longform_folder, (OF_TWO_KINDS, [0, 1] * 8), max_steps=1, output=tmp_path / "out", progress=False)
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    config |= {"id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1}}
+    (tmp_path / "out/config.json").write_text(json.dumps(config))
+    assert longform.Classifier.from_pretrained(tmp_path / "out").classes_ == ["bad", "good"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "expected"),
+    [
+        ([1, 2], "auto", "int"),
+        (np.array([1, 2], dtype=np.uint8), "auto", "int"),
+        (np.array([True, False]), "auto", "bool"),
+        ([1.0, 2.0], "single-label", "float"),
+        (["1", "2"], "auto", "str"),
+        ([1, True], "auto", "str"),
+        ([[1], [2, 3], []], "auto", "int"),
+        ([["a"], []], "auto", "str"),
+        (["1;2", "3"], "multi-label", "str"),
+    ],
+)
+def test_the_type_is_that_of_all_labels(labels: Any, task: str, expected: str) -> None:
+    assert learn_scheme(labels, task).label_type == expected
+
+
+def test_settings_by_name(longform_folder: Path) -> None:
+    data = (OF_TWO_KINDS, [0, 1] * 8)
+    result = longform.finetune(longform_folder, data, longform.FinetuningSettings(epochs=3), epochs=1, batch_size=4,
+                               progress=False)  # fmt: skip
+    assert result.steps == 4  # 14 texts
+
+
+MISSPELT: dict[str, Any] = {
+    "finetune": lambda: longform.finetune("a folder", (OF_TWO_KINDS, OF_TWO_KINDS), epoch=1),
+    "distill": lambda: longform.distill("a folder", "another", OF_TWO_KINDS, max_step=1),
+    "align": lambda: longform.align("a folder", OF_TWO_KINDS, max_stepz=1),
+    "pretrain": lambda: pretrain(OF_TWO_KINDS, max_step=1),
+    "embed": lambda: longform.embed("a folder", OF_TWO_KINDS, batch_token=1),
+    "predict": lambda: longform.predict("a folder", OF_TWO_KINDS, batch_token=1),
+    "FinetuningSettings": lambda: longform.FinetuningSettings(epoch=1),  # ty: ignore[unknown-argument]
+    "PretrainingSettings": lambda: PretrainingSettings(max_step=1),  # ty: ignore[unknown-argument]
+}
+
+
+@pytest.mark.parametrize("call", MISSPELT.values(), ids=MISSPELT)
+def test_a_misspelled_setting_is_refused_at_once(call: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r'there is no setting "\w+" in \w+Settings; did you mean "\w+"\?'):
+        call()
+    with pytest.raises(ConfigurationError, match=r'no setting "zzz" in FinetuningSettings; there are .*epochs, '):
+        longform.finetune("a folder", (OF_TWO_KINDS, OF_TWO_KINDS), zzz=1)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from json_lines import read_lines, write_lines
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -44,26 +45,9 @@ def _weights(result: PretrainingResult) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in result.model.state_dict().items()}
 
 
-def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def _interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    original = Training._take_step
-
-    def stopped(self: Any, *arguments: Any) -> Tensor:
-        if self.step == step:
-            raise KeyboardInterrupt
-        return original(self, *arguments)
-
-    monkeypatch.setattr(Training, "_take_step", stopped)
-
-
 @pytest.fixture
 def file(texts: list[str], tmp_path: Path) -> Path:
-    place = tmp_path / "texts.jsonl"
-    place.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return place
+    return write_lines(tmp_path / "texts.jsonl", texts)
 
 
 @pytest.mark.parametrize("config", [MODEL, full_attention_twin(MODEL)], ids=["linformer", "twin"])
@@ -103,28 +87,12 @@ def test_bfloat16_linear_decay_and_gradient_checkpointing(texts: list[str], tmp_
     result = _run(texts, settings, output=tmp_path / "run")
     assert result.steps == 3
     assert all(value.dtype == torch.float32 and value.isfinite().all() for value in _weights(result).values())
-    rows = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
+    rows = read_lines(tmp_path / "run" / "records.jsonl")
     rates = [row["learning_rate"] for row in rows if "learning_rate" in row and row["event"] != "run"]
     assert rates
     assert rates == pytest.approx([3e-3 * left / 3 for left in (3, 2, 1)][-len(rates) :], rel=1e-3)
     plain = _run(texts, replace(settings, gradient_checkpointing=False))
     assert result.validation_loss == pytest.approx(plain.validation_loss, rel=1e-3)
-
-
-def test_an_interrupted_run_ends_with_the_same_weights(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = SETTINGS
-    unbroken = _run(file, settings, output=tmp_path / "unbroken")
-    output = tmp_path / "interrupted"
-    with monkeypatch.context() as patched:
-        _interrupt_at(patched, 6)
-        with pytest.raises(KeyboardInterrupt):
-            _run(file, settings, output=output)
-    assert (output / "checkpoint-4.pt").exists()
-    resumed = _run(file, settings, output=output)
-    assert _same(_weights(unbroken), _weights(resumed))
-    assert [{**row, "seconds": 0} for row in unbroken.curve] == [{**row, "seconds": 0} for row in resumed.curve]
 
 
 def test_the_finished_folder(file: Path, tmp_path: Path) -> None:
@@ -140,26 +108,16 @@ def test_the_finished_folder(file: Path, tmp_path: Path) -> None:
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert tokenizer.model_max_length == 16
     assert model(**tokenizer("the good text", return_tensors="pt")).logits.shape[-1] == 60
-    again = _run(file, output=folder)  # complete: loaded, not trained
-    assert _same(_weights(result), _weights(again))
-    assert again.validation_loss == result.validation_loss
 
 
-def test_other_settings_are_refused(
-    file: Path, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_model_or_corpus_is_another_run(file: Path, texts: list[str], tmp_path: Path) -> None:
     output = tmp_path / "run"
-    with monkeypatch.context() as patched:
-        _interrupt_at(patched, 5)
-        with pytest.raises(KeyboardInterrupt):
-            _run(file, output=output)
-    with pytest.raises(ConfigurationError, match=r"settings.learning_rate: 0.003 there, 0.0001 now"):
-        _run(file, replace(SETTINGS, learning_rate=1e-4), output=output)
+    _run(file, replace(SETTINGS, max_steps=1), output=output)
     with pytest.raises(ConfigurationError, match=r"model.projected_length: 4 there, 8 now"):
-        _run(file, config={**MODEL, "projected_length": 8}, output=output)
+        _run(file, replace(SETTINGS, max_steps=1), config={**MODEL, "projected_length": 8}, output=output)
     file.write_text(json.dumps({"text": " ".join(texts[:20])}))
     with pytest.raises(ConfigurationError, match=r"data.corpus: \w+ there, \w+ now"):
-        _run(file, output=output)
+        _run(file, replace(SETTINGS, max_steps=1), output=output)
 
 
 def test_attention_does_not_change_order_masks_and_initial_weights(
@@ -229,22 +187,13 @@ def test_sizes_that_do_not_fit(texts: list[str]) -> None:
 CAUSAL = {**MODEL, "projection": "mean", "attention_window": 4}
 
 
-def test_a_causal_model_learns_goes_on_and_generates(
-    texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_causal_model_learns_and_generates(texts: list[str], tmp_path: Path) -> None:
     settings = replace(SETTINGS, objective="causal", max_steps=30, learning_rate=1e-2)
     whole = _run(texts, settings, config=CAUSAL, output=tmp_path / "whole")
     assert whole.curve[-1]["loss"] < 0.8 * whole.curve[0]["loss"]
-    with monkeypatch.context() as patched:
-        _interrupt_at(patched, 17)
-        with pytest.raises(KeyboardInterrupt):
-            _run(texts, settings, config=CAUSAL, output=tmp_path / "parts")
-    _run(texts, settings, config=CAUSAL, output=tmp_path / "parts")
-    one, other = (LinformerForCausalLM.from_pretrained(tmp_path / name) for name in ("whole", "parts"))
-    weights = other.state_dict()
-    assert all(torch.equal(value, weights[name]) for name, value in one.state_dict().items())
+    model = LinformerForCausalLM.from_pretrained(tmp_path / "whole")
     ids = torch.tensor([[whole.tokenizer.cls_token_id, 7, 9]])
-    assert one.generate(ids, max_new_tokens=5, do_sample=False).shape == (1, 8)
+    assert model.generate(ids, max_new_tokens=5, do_sample=False).shape == (1, 8)
     assert "causal language model" in (tmp_path / "whole" / "README.md").read_text()
 
 
@@ -304,7 +253,7 @@ def test_a_run_killed_before_its_steps_are_known_says_everything_once(
         with pytest.raises(KeyboardInterrupt):
             _run(file, output=tmp_path / "run")
     _run(file, output=tmp_path / "run")
-    rows = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
+    rows = read_lines(tmp_path / "run" / "records.jsonl")
     assert [row["event"] for row in rows].count("run") == 1
     assert [row["step"] for row in rows if row["event"] == "validation"].count(0) == 1
     seconds = [row["seconds"] for row in rows if "seconds" in row]

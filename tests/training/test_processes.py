@@ -1,17 +1,26 @@
-"""Two processes of torchrun, on gloo."""
+"""Trainings of several processes: shared steps, what one process learns, another number of them, a killed one."""
 
 import json
 import os
+import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from process_group import in_processes
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from shared_trainings import Trained, finetuned, pretrained
+from tiny_models import save_longform
 from transformers import BertModel
 
 import longform
+from longform import LinformerForMaskedLM
 
 COMMON = """
 import json, os, sys
@@ -28,7 +37,6 @@ total = sum(float(value.double().abs().sum()) for value in result.student.state_
 found = {"weights": total, "tokens": result.tokens, "cosine": result.after.cosine}
 json.dump(found, open(given["output"] + os.environ["RANK"], "w"))
 """
-
 ALIGNMENT = """
 import json, os, sys
 import torch
@@ -42,7 +50,6 @@ result = align(given["model"], tuple(given["pairs"]), settings, output=given["ou
 total = sum(float(value.double().abs().sum()) for value in result.model.state_dict().values())
 json.dump({"weights": total, "documents": result.documents}, open(given["output"] + os.environ["RANK"], "w"))
 """
-
 PRETRAINING = """
 import json, os, sys
 import torch
@@ -131,3 +138,67 @@ def test_two_processes_align_together(sentence_transformer_folder: Path, texts: 
     assert first["documents"] == 3 * 4 * 2
     unchanged = SentenceTransformer(str(sentence_transformer_folder), device="cpu").state_dict()
     assert first["weights"] != sum(float(value.double().abs().sum()) for value in unchanged.values())
+
+
+def _check(found: list[Trained], alone: Trained) -> None:
+    for each in found:
+        assert max(each.difference(alone)) <= 1e-4, each.difference(alone)
+
+
+def test_two_processes_learn_what_one_does_and_one_goes_on(texts: list[str], tmp_path: Path) -> None:
+    alone, output = pretrained(texts, tmp_path / "alone"), tmp_path / "shared"
+    assert alone is not None
+    in_processes(2, lambda: pretrained(texts, output, stopped_at=17), tmp_path)
+    gone_on = pretrained(texts, output)
+    assert gone_on is not None
+    _check([gone_on], alone)
+    assert LinformerForMaskedLM.from_pretrained(output).num_parameters() > 0
+
+
+@pytest.mark.nightly
+def test_finetuning(tiny_tokenizer: Any, texts: list[str], tmp_path: Path) -> None:
+    (tmp_path / "encoder").mkdir()
+    folder = save_longform(tmp_path / "encoder", tiny_tokenizer, initializer_range=0.02)
+    alone = finetuned(folder, texts, tmp_path / "alone", batch_size=8)
+    found = in_processes(2, lambda: finetuned(folder, texts, tmp_path / "shared", batch_size=4), tmp_path)
+    _check(found, alone)
+
+
+OPTIONS = (
+    "--preset tiny --max-steps 30 --length 32 --tokens-per-step 256 --tokens-per-forward 64 "
+    "--tokenizer-vocab-size 60 --tokenizer-kind wordpiece --save-every-steps 3 --evaluations 0 "
+    "--validation-tokens 200 --device cpu"
+)
+
+
+def _start(corpus: Path, output: Path) -> subprocess.Popen[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    return subprocess.Popen(
+        [*launcher, "longform", "pretrain", str(corpus), "--output", str(output), *shlex.split(OPTIONS)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@pytest.mark.nightly
+def test_one_process_is_killed(texts: list[str], tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n\n".join(texts))
+    whole = _start(corpus, tmp_path / "whole")
+    said = whole.communicate()[0]
+    assert whole.returncode == 0, said
+    broken = _start(corpus, tmp_path / "broken")
+    while not list((tmp_path / "broken").glob("checkpoint-*")):
+        assert broken.poll() is None
+        time.sleep(0.02)
+    workers = psutil.Process(broken.pid).children()
+    ranks = [each for each in workers if each.environ().get("RANK") == "1"]
+    ranks[0].send_signal(signal.SIGKILL)
+    said = broken.communicate(timeout=300)[0]
+    assert broken.returncode != 0
+    assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in workers)
+    assert "SIGKILL" in said, said  # torchrun says which one it was, and how it ended
+    again = _start(corpus, tmp_path / "broken")
+    said = again.communicate()[0]
+    assert again.returncode == 0, said
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "broken"))
+    assert all(one[name].equal(other[name]) for name in one)

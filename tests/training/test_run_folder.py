@@ -1,7 +1,8 @@
-"""The folder of a training: whose files it may replace, who may write it, and what a failed start leaves behind."""
+"""The folder of a training: whose files it may replace, who may write it, what a failed start or a full disk leaves."""
 
 import json
 import os
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from transformers import BertModel
+import torch
+from json_lines import write_lines
+from safetensors import SafetensorError
+from transformers import AutoModel, BertModel
 
-from longform.data.storage import only_writer
 from longform.data.token_store import CorpusFiles
-from longform.errors import CheckpointError, ConfigurationError, DataError
+from longform.errors import CheckpointError, ConfigurationError, DataError, MissingDependencyError
 from longform.training.distillation.run import distill
+from longform.training.engine.records import Records
 from longform.training.engine.run_folder import RunFolder, place_of_run
 from longform.training.engine.settings import DistillationSettings, FinetuningSettings
+from longform.training.engine.trainer import Training
 from longform.training.finetuning.run import finetune
 from longform.training.labels import Examples
 from longform.training.pretraining.run import pretrain
@@ -70,42 +75,21 @@ def test_a_comparisons_folder_is_no_trainings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-@pytest.mark.parametrize("output", ["", "below", ".."])
-def test_the_model_is_never_the_output(output: str, restart: bool, student_folder: Path, tmp_path: Path) -> None:
-    before = tree(tmp_path)
-    options: Any = {"output": student_folder / output, "restart": restart, "progress": False}
+@pytest.mark.parametrize("output", ["student", "student/below", "texts", "texts/run", "."])
+def test_what_is_read_is_never_the_output(output: str, restart: bool, student_folder: Path, tmp_path: Path) -> None:
+    write_lines(tmp_path / "texts" / "a.jsonl", ["a"])
+    before, corpus = tree(tmp_path), CorpusFiles((str(tmp_path / "texts"),))
+    options: Any = {"output": tmp_path / output, "restart": restart, "progress": False}
     for call in (
-        lambda: finetune(student_folder, LABELLED, FINETUNING, **options),
-        lambda: distill(student_folder, "teacher", ["text"], HEALING, **options),
-        lambda: distill("student", student_folder, ["text"], HEALING, **options),
-        lambda: pretrain(["a text"], tokenizer=student_folder, **options),
+        lambda: finetune(student_folder, LABELLED, FINETUNING, validation=tmp_path / "texts", **options),
+        lambda: distill(student_folder, "teacher", corpus, HEALING, **options),
+        lambda: distill("student", student_folder, corpus, HEALING, **options),
+        lambda: pretrain(corpus, tokenizer=student_folder, **options),
+        lambda: pretrain(["a text"], validation=corpus, tokenizer=student_folder, **options),
     ):
         with pytest.raises(ConfigurationError, match="which is read: give another output"):
             call()
     assert tree(tmp_path) == before
-
-
-@pytest.mark.parametrize("output", ["texts", "texts/run", "."])
-def test_the_texts_are_never_the_output(output: str, tmp_path: Path) -> None:
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "a.jsonl").write_text('{"text": "a"}\n')
-    before, corpus, place = tree(tmp_path), CorpusFiles((str(tmp_path / "texts"),)), tmp_path / output
-    for call in (
-        lambda: finetune("model", LABELLED, validation=tmp_path / "texts", output=place),
-        lambda: distill("student", "teacher", corpus, output=place),
-        lambda: pretrain(corpus, output=place),
-        lambda: pretrain(["a text"], validation=corpus, output=place),
-    ):
-        with pytest.raises(ConfigurationError, match="which is read: give another output"):
-            call()
-    assert tree(tmp_path) == before
-
-
-def test_two_trainings_do_not_share_a_folder(student_folder: Path, tmp_path: Path) -> None:
-    refused = pytest.raises(ConfigurationError, match="is being written by another process")
-    with only_writer(tmp_path / "run"), refused:
-        finetune(student_folder, LABELLED, FINETUNING, output=tmp_path / "run", progress=False)
-    assert not (tmp_path / "run").exists()
 
 
 def test_only_the_main_process_looks_after_the_folder(tmp_path: Path) -> None:
@@ -207,3 +191,81 @@ def test_tokens_that_a_killed_pretraining_left_do_not_block_it(tmp_path: Path) -
     (tmp_path / "run" / "cache" / "tokenizer-1").mkdir(parents=True)
     with place_of_run(tmp_path / "run", (), MAIN) as folder:
         _opened(folder, {"kind": "pretraining"})
+
+
+def test_the_end_of_a_run_that_was_killed_while_it_was_saved_is_recorded_once(tmp_path: Path) -> None:
+    first = Records(tmp_path)
+    for event in ("train", "end"):
+        first.add(event, 8)
+    again = Records(tmp_path)
+    again.restore(8)
+    again.add("end", 8)
+    assert [row["event"] for row in again.rows] == ["train", "end"]
+    finished = Records(tmp_path)
+    finished.restore(8, ended=True)
+    assert finished.rows == again.rows
+
+
+def test_checkpoints_that_a_complete_run_could_not_delete_are_deleted_at_the_next_start(tmp_path: Path) -> None:
+    def opened() -> RunFolder:
+        run = RunFolder(tmp_path, {"kind": "test"}, kept=True, main=True)
+        run.open(restart=False, wait=lambda: None)
+        return run
+
+    opened().finish(lambda place: (place / "model.safetensors").touch(), wait=lambda: None)
+    (tmp_path / "checkpoint-8.pt").touch()
+    (tmp_path / "unfinished-model").mkdir()
+    assert opened().complete
+    assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "records.jsonl", "run.json"}
+
+
+SETTINGS = DistillationSettings(
+    length=48, min_length=12, tokens_per_step=200, max_steps=2, heldout_documents=6, evaluations=0, dtype="float32"
+)
+
+
+def test_the_last_checkpoint_is_whole(
+    student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, output = distill(student_folder, teacher, texts, SETTINGS, progress=False), tmp_path / "run"
+    finish = RunFolder.finish
+
+    def on_a_full_disk(self: RunFolder, *arguments: Any, **options: Any) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, hard))
+        try:
+            finish(self, *arguments, **options)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "finish", on_a_full_disk)
+        with pytest.raises(CheckpointError, match=r"finished model could not be saved.*File too large.*make room"):
+            distill(student_folder, teacher, texts, SETTINGS, output=output, progress=False)
+    assert {path.name for path in output.iterdir()} == {"checkpoint-2.pt", "records.jsonl", "run.json"}
+    monkeypatch.setattr(Training, "_take_step", None)  # nothing is trained again
+    again = distill(student_folder, teacher, texts, SETTINGS, output=output, progress=False)
+    assert again.tokens == whole.tokens > 0
+    torch.testing.assert_close(again.student.state_dict(), whole.student.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(AutoModel.from_pretrained(output).state_dict(), dict(again.student.state_dict()))
+    assert not list(output.glob("*checkpoint*"))
+
+
+@pytest.mark.parametrize("kind", [OSError, SafetensorError, Exception])  # the last is what tokenizers raises
+def test_errors_of_other_packages(kind: type[Exception], tmp_path: Path) -> None:
+    def save(folder: Path) -> None:
+        (folder / "model.safetensors").write_bytes(b"half")
+        raise kind("os error 28")
+
+    run = RunFolder(tmp_path, {}, kept=True, main=True)
+    with pytest.raises(CheckpointError, match="os error 28"):
+        run.finish(save, wait=lambda: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_that_is_missing_is_said(tmp_path: Path) -> None:
+    def save(folder: Path) -> None:
+        raise MissingDependencyError("matplotlib")
+
+    with pytest.raises(MissingDependencyError):
+        RunFolder(tmp_path, {}, kept=True, main=True).finish(save, wait=lambda: None)
