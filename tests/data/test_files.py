@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from longform.data.files import KINDS, PARQUET
 from longform.data.records import read_records
-from longform.data.text import ReadReport, read_documents
+from longform.data.text import Document, ReadReport, read_documents
 from longform.errors import DataError
 from longform.training.labels import examples_of
 
@@ -64,9 +64,9 @@ def test_records_of_every_kind_are_read_alike_by_all_readers(tmp_path: Path, kin
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.text", "a"])
 def test_texts_are_one_document(tmp_path: Path, name: str, compression: str) -> None:
-    path = write(tmp_path / f"{name}{compression}", COMPRESSIONS[compression]("one\ntwo ü".encode()))
-    (document,) = read_documents(path)
-    assert document.text == "one\ntwo ü"
+    content = b"\xef\xbb\xbfone\r\ntwo \xf0\x9f\x98\x80"
+    path = write(tmp_path / f"{name}{compression}", COMPRESSIONS[compression](content))
+    assert list(read_documents(path)) == [Document(str(path), "one\r\ntwo 😀", {})]
 
 
 def test_several_parts_of_a_compressed_file_are_one(tmp_path: Path) -> None:
@@ -137,8 +137,17 @@ def test_a_text_file_holds_no_records(tmp_path: Path) -> None:
         ("a.json", b"[" * 100_000, "a.json: JSON nested too deeply"),
         ("a.json", b"[" + b"1" * 5000 + b"]", "a.json: not valid JSON .*4300 digits"),
         ("a.jsonl", b'{"text": "near", "n": ' + b"1" * 5000 + b"}\n", "line 1: not valid JSON .*4300 digits"),
+        ("a.jsonl", b'{"body": "x", "label": 1}', r'a\.jsonl:1: no field "text"; the fields there are: body, label'),
+        ("a.NdJson", b"{}", "the fields there are: none"),
+        ("a.jsonl", b'{"text": 3}', r'a\.jsonl:1: the field "text" is int'),
+        ("a.jsonl", b'{"text": null}', 'the field "text" is NoneType'),
+        ("a.jsonl", b'{"text": ["x"]}', 'the field "text" is list'),
+        ("a.jsonl", b'["x"]', "line 1: a JSON object is needed, this is list"),
+        ("a.jsonl", b'{"text": "x"', "line 1: not valid JSON"),
+        ("a.jsonl", b"[" * 100_000, "line 1: JSON nested too deeply"),
+        ("a.Parquet", b"not parquet", "not a readable parquet file"),
     ],
-    ids=map(str, range(14)),
+    ids=map(str, range(23)),
 )
 def test_records_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):

@@ -138,11 +138,6 @@ def test_columns_in_a_tuple_are_rows() -> None:
         as_rows(("a text", "label"), "text", "label")
 
 
-def test_strings_are_no_records() -> None:
-    with pytest.raises(DataError, match="text number 0: a row with fields is needed, this is str"):
-        list(read_records(InMemory(["text"])))
-
-
 def test_a_folder_that_datasets_saved(tmp_path: Path) -> None:
     saved = datasets.Dataset.from_list(ROWS)
     saved.save_to_disk(tmp_path / "one")

@@ -1,12 +1,12 @@
 """``embed`` with a record a chunk: every document once, whole, in order, also after an interruption."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+from json_lines import read_lines, write_lines
 
 from longform.errors import ConfigurationError, DataError
 from longform.inference.chunks import encode_chunks
@@ -18,19 +18,10 @@ WORDS = ["the", "near", "far", "good", "bad", "long", "a", "it"]
 TEXTS = [" ".join(WORDS[(number + place) % 8] for place in range(number * 17 % 190)) for number in range(700)]
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_a_record_a_chunk(longform_folder: Path, tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS[:40]])
+    source = write_lines(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS[:40]])
     summary = embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS, chunk_tokens=24)
-    rows = read(tmp_path / "out.jsonl")
+    rows = read_lines(tmp_path / "out.jsonl")
     expected = list(encode_chunks(Encoder.from_pretrained(longform_folder), TEXTS[:40], chunk_tokens=24))
     vectors = np.concatenate([each.vectors for each in expected])
     np.testing.assert_allclose([row["embedding"] for row in rows], vectors, rtol=0, atol=2e-5)
@@ -50,14 +41,14 @@ def test_a_record_a_chunk(longform_folder: Path, tmp_path: Path) -> None:
 
 def test_an_interrupted_run_goes_on_with_whole_documents(longform_folder: Path, tmp_path: Path) -> None:
     rows = [{"text": text} for text in TEXTS]
-    source, output = write(tmp_path / "a.jsonl", [*rows, {"body": ""}]), tmp_path / "out.jsonl"
+    source, output = write_lines(tmp_path / "a.jsonl", [*rows, {"body": ""}]), tmp_path / "out.jsonl"
     with pytest.raises(DataError, match="body"):
         embed(longform_folder, source, output, SETTINGS, chunk_tokens=24)
-    write(source, rows)
+    write_lines(source, rows)
     with pytest.raises(ConfigurationError, match="chunk_tokens: 24 there, 30 now"):
         embed(longform_folder, source, output, SETTINGS, chunk_tokens=30)
     embed(longform_folder, source, tmp_path / "whole.jsonl", SETTINGS, chunk_tokens=24)
-    whole = read(tmp_path / "whole.jsonl")
+    whole = read_lines(tmp_path / "whole.jsonl")
     left = {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")}
     for lost in (0, 1, 5_000):
         output.unlink(missing_ok=True)
@@ -66,7 +57,7 @@ def test_an_interrupted_run_goes_on_with_whole_documents(longform_folder: Path, 
             path.write_bytes(content[: len(content) - cut])
         summary = embed(longform_folder, source, output, SETTINGS, chunk_tokens=24)
         assert 0 < summary.resumed < summary.documents == len(TEXTS)
-        found = read(output)
+        found = read_lines(output)
         assert [(row["id"], row["chunk"]) for row in found] == [(row["id"], row["chunk"]) for row in whole]
         np.testing.assert_allclose(
             [row["embedding"] for row in found], [row["embedding"] for row in whole], rtol=0, atol=2e-5
@@ -77,7 +68,7 @@ def test_an_interrupted_run_goes_on_with_whole_documents(longform_folder: Path, 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ""])
 def test_weight_and_title_of_documents(longform_folder: Path, tmp_path: Path, suffix: str) -> None:
     rows = [{"text": text, "title": f"far {number}"} for number, text in enumerate(TEXTS[:20])]
-    source, output = write(tmp_path / "a.jsonl", rows), tmp_path / f"out{suffix}"
+    source, output = write_lines(tmp_path / "a.jsonl", rows), tmp_path / f"out{suffix}"
     how: Any = {"chunk_tokens": 24, "document_weight": 0.5, "title_field": "title"}
     embed(longform_folder, source, output, SETTINGS, **how)
     expected = np.concatenate(
@@ -86,7 +77,7 @@ def test_weight_and_title_of_documents(longform_folder: Path, tmp_path: Path, su
     found = embed(longform_folder, rows, settings=SETTINGS, **how).vectors
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
     if suffix == ".jsonl":
-        written = [row["embedding"] for row in read(output)]
+        written = [row["embedding"] for row in read_lines(output)]
     else:
         written = pyarrow.parquet.read_table(output, columns=["embedding"])["embedding"].to_pylist()
     np.testing.assert_allclose(written, expected, rtol=0, atol=2e-5)
@@ -94,25 +85,25 @@ def test_weight_and_title_of_documents(longform_folder: Path, tmp_path: Path, su
 
 def test_another_weight_or_title_is_another_run(longform_folder: Path, tmp_path: Path) -> None:
     rows = [{"text": text, "title": "far"} for text in TEXTS]
-    source, output = write(tmp_path / "a.jsonl", [*rows, {"title": "far"}]), tmp_path / "out.jsonl"
+    source, output = write_lines(tmp_path / "a.jsonl", [*rows, {"title": "far"}]), tmp_path / "out.jsonl"
     how: Any = {"chunk_tokens": 24, "document_weight": 0.5, "title_field": "title"}
     with pytest.raises(DataError, match="text"):
         embed(longform_folder, source, output, SETTINGS, **how)
-    write(source, rows)
+    write_lines(source, rows)
     with pytest.raises(ConfigurationError, match=r"document_weight: 0.5 there, 1.0 now"):
         embed(longform_folder, source, output, SETTINGS, **how | {"document_weight": 1.0})
-    write(source, [rows[0] | {"title": "near"}, *rows[1:]])
+    write_lines(source, [rows[0] | {"title": "near"}, *rows[1:]])
     with pytest.raises(DataError, match="number 1 is another one"):
         embed(longform_folder, source, output, SETTINGS, **how)
-    write(source, rows)
+    write_lines(source, rows)
     resumed = embed(longform_folder, source, output, SETTINGS, **how)
     whole = embed(longform_folder, source, settings=SETTINGS, **how)
     assert 0 < resumed.resumed < len(TEXTS)
-    np.testing.assert_allclose([row["embedding"] for row in read(output)], whole.vectors, rtol=0, atol=2e-5)
+    np.testing.assert_allclose([row["embedding"] for row in read_lines(output)], whole.vectors, rtol=0, atol=2e-5)
 
 
 def test_what_does_not_go_with_chunks(longform_folder: Path, tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", [{"text": "near far", "more": "x"}])
+    source = write_lines(tmp_path / "a.jsonl", [{"text": "near far", "more": "x"}])
     for only_chunks in ({"document_weight": 0.5}, {"title_field": "more"}):
         with pytest.raises(ConfigurationError, match="document_weight and title_field go with chunks"):
             embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS, **only_chunks)

@@ -1,20 +1,23 @@
-"""Embeddings are those of the plain model, however texts are batched, cut or chunked."""
+"""Embeddings are those of the plain model, however texts are batched, cut or chunked, and of files those in memory."""
 
 import shutil
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas
 import pytest
 import torch
+from json_lines import read_lines, write_lines
 from sentence_transformers import SentenceTransformer
 from tiny_models import make_sentence_transformer, save_bert
 from tokenizers.normalizers import BertNormalizer
 from transformers import AutoModel
 
-from longform.data.special_tokens import special_tokens
+import longform
+from longform.cli.main import main
 from longform.data.text import Document
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.inference.classifiers import Classifier
@@ -64,10 +67,6 @@ def test_bfloat16_is_near_float32(bert_folder: Path, monkeypatch: pytest.MonkeyP
     whole = Encoder.from_pretrained(bert_folder).encode(TEXTS)
     cosines = (half * whole).sum(axis=1) / np.linalg.norm(half, axis=1) / np.linalg.norm(whole, axis=1)
     assert cosines.min() > 0.999
-
-
-def test_no_texts_give_no_rows(bert_folder: Path) -> None:
-    assert Encoder.from_pretrained(bert_folder).encode([]).shape == (0, 24)
 
 
 def test_cut_takes_the_models_limit(bert_folder: Path, tiny_tokenizer: Any) -> None:
@@ -120,10 +119,6 @@ def test_chunks_cover_everything() -> None:
     assert chunks([1, 2, 3, 4], size=3, overlap=1) == [[1, 2, 3], [3, 4]]
     assert chunks([1, 2, 3, 4, 5], size=3, overlap=1) == [[1, 2, 3], [3, 4, 5]]
     assert chunks([1, 2, 3, 4, 5], size=2, overlap=0) == [[1, 2], [3, 4], [5]]
-
-
-def test_special_tokens(tiny_tokenizer: Any) -> None:
-    assert special_tokens(tiny_tokenizer) == ((tiny_tokenizer.cls_token_id,), (tiny_tokenizer.sep_token_id,))
 
 
 def test_sentence_transformers_folder_gives_pooling_and_normalisation(
@@ -196,42 +191,10 @@ def test_one_text_gives_one_vector(bert_folder: Path, classifier_folder: Path) -
     assert encoder.collect("far").values.shape == (1, encoder.features)
 
 
-def test_texts_may_be_any_sequence_of_strings_or_rows(bert_folder: Path) -> None:
-    encoder, texts = Encoder.from_pretrained(bert_folder), ["near", "far"]
-    expected = encoder.encode(texts)
-    table = pandas.DataFrame({"text": texts, "label": [1, 2]})
-    rows = [{"text": text, "label": 1} for text in texts]
-    for same in (
-        tuple(texts),
-        iter(texts),
-        np.array(texts),
-        table["text"],
-        table,
-        rows,
-        [Document("a", x, {}) for x in texts],
-    ):
-        assert_near(encoder.encode(same), expected)
+def test_texts_of_odd_characters_and_pairs(bert_folder: Path) -> None:
+    encoder = Encoder.from_pretrained(bert_folder)
     assert_near(encoder.encode(["ne\udc00ar \x00"]), encoder.encode(["ne\ufffdar  "]))  # as it is read from files
     assert encoder.encode([("near", "far"), ["far", "near"]]).shape == (2, encoder.features)
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (pandas.DataFrame({"body": ["near"]}), 'the DataFrame has no column "text"; its columns are: body'),
-        ({"text": "near"}, "texts is dict with the keys: text"),
-        (b"near", "texts is bytes"),
-        (3, "texts is int"),
-        (None, "texts is NoneType"),
-        (["near", None], "text number 1: NoneType is no text"),
-        (["near", float("nan")], "text number 1: float is no text"),
-        ([["near"]], "text number 0: list is no text"),
-        ([{"body": "near"}], 'text number 0: a row has no field "text"'),
-    ],
-)
-def test_what_is_no_text_is_refused(bert_folder: Path, texts: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        Encoder.from_pretrained(bert_folder).encode(texts)
 
 
 @pytest.mark.parametrize(
@@ -276,3 +239,80 @@ def test_a_maximum_does_not_hide_what_is_not_finite(bert_folder: Path) -> None:
     with torch.no_grad():
         encoder.model.embeddings.word_embeddings.weight.fill_(torch.nan)
     assert np.isnan(encoder.encode(["a text"])).all()
+
+
+IN_MEMORY = ["the near text", " ", "a " * 90, "x", "good bad long short"]
+TABLE = pandas.DataFrame({"body": IN_MEMORY, "key": list("abcde")})
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "a.jsonl", TABLE.to_dict("records"))
+
+
+def counts(report: str) -> list[str]:
+    """Lines of a report without those that differ: where the output is, and times."""
+    return [line for line in report.splitlines() if not line.startswith(("output", "seconds", "tokens per"))]
+
+
+def test_vectors_are_those_that_the_command_writes(
+    longform_folder: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out.jsonl"
+    options = ["--text-field", "body", "--id-field", "key"]
+    assert main(["embed", str(longform_folder), str(source), "--output", str(output), *options]) == 0
+    printed, records = capsys.readouterr().out, read_lines(output)
+    written = np.array([record["embedding"] for record in records], dtype=np.float32)
+    np.testing.assert_array_equal(
+        longform.Encoder.from_pretrained(longform_folder).encode(TABLE, text_field="body"), written
+    )
+    for given in (TABLE, datasets.Dataset.from_pandas(TABLE), source):
+        result = longform.embed(longform_folder, given, text_field="body", id_field="key", progress=False)
+        np.testing.assert_array_equal(result.vectors, written)
+        assert [each["id"] for each in result.results or []] == [record["id"] for record in records]
+        assert set(counts(result.report)) <= set(printed.splitlines())
+        assert (result.documents, result.empty, result.truncated) == (5, 1, 1)
+
+
+@pytest.mark.parametrize("made", [list, iter, tuple, pandas.Series])
+def test_plain_texts_have_their_places_as_ids(longform_folder: Path, tmp_path: Path, made: Any) -> None:
+    kept = longform.embed(longform_folder, made(IN_MEMORY), progress=False)
+    result = longform.embed(longform_folder, made(IN_MEMORY), tmp_path / "out.jsonl", progress=False)
+    records = read_lines(tmp_path / "out.jsonl")
+    assert [record["id"] for record in records] == [f"texts:{place}" for place in range(5)]
+    np.testing.assert_array_equal(np.array([each["embedding"] for each in records], dtype=np.float32), kept.vectors)
+    assert (result.results, result.output) == (None, str(tmp_path / "out.jsonl"))
+    with pytest.raises(ConfigurationError, match=r'the results are in ".*out\.jsonl"'):
+        _ = result.vectors
+
+
+def test_chunks_in_memory(longform_folder: Path) -> None:
+    result = longform.embed(longform_folder, IN_MEMORY, chunk_tokens=30, progress=False)
+    assert [(each["id"], each["chunk"]) for each in result.results or []][2:6] == [
+        ("texts:2", 0),
+        ("texts:2", 1),
+        ("texts:2", 2),
+        ("texts:3", 0),
+    ]
+    assert result.vectors.shape == (7, 24)
+
+
+def test_predictions_in_memory_are_those_of_a_file(classifier_folder: Path, source: Path, tmp_path: Path) -> None:
+    settings = longform.InferenceSettings(progress=False, text_field="body")
+    longform.predict(classifier_folder, source, tmp_path / "out.jsonl", settings, id_field="key")
+    result = longform.predict(classifier_folder, TABLE, settings=settings, id_field="key")
+    assert result.results == read_lines(tmp_path / "out.jsonl")
+    assert result.output is None
+    with pytest.raises(ConfigurationError, match="labels were predicted"):
+        _ = result.vectors
+
+
+def test_an_interrupted_run_over_texts_in_memory_goes_on(longform_folder: Path, tmp_path: Path) -> None:
+    output, texts = tmp_path / "out.jsonl", IN_MEMORY * 120
+    with pytest.raises(DataError, match=r"text number 600 is int"):
+        longform.embed(longform_folder, [*texts, 3], output, progress=False)
+    done = len(read_lines(tmp_path / "out.jsonl.partial"))
+    assert 0 < done < 600
+    with pytest.raises(DataError, match=r"number 1 is another one \(texts:0\)"):
+        longform.embed(longform_folder, ["other", *texts], output, progress=False)
+    assert longform.embed(longform_folder, texts, output, progress=False).resumed == done

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from json_lines import read_lines, write_lines
 from tiny_models import save_longform
 from transformers import AutoModelForSequenceClassification
 
@@ -26,19 +27,13 @@ ROWS = [{"body": f"the {kind} text " * 9, "more": "near", "kind": kind} for kind
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return path
+    return write_lines(tmp_path / "a.jsonl", ROWS)
 
 
 def _tuned(longform_folder: Path, data: Any, output: Path, **options: Any) -> Path:
     fields = {} if isinstance(data, Examples) else {"text_field": "body", "label_field": "kind"}
     finetune(longform_folder, data, QUICK, output=output, progress=False, **fields, **options)
     return output
-
-
-def _records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _evaluated(model: Path, data: Path, strategy: str = "whole", **fields: Any) -> list[dict[str, Any]]:
@@ -50,7 +45,7 @@ def test_length_and_fields_are_taken_up(longform_folder: Path, data: Path, tmp_p
     model = _tuned(longform_folder, data, tmp_path / "model")
     assert Classifier.from_pretrained(model).limit == 12
     predict(model, data, tmp_path / "out.jsonl", SETTINGS)
-    assert [record["tokens"] for record in _records(tmp_path / "out.jsonl")] == [12] * len(ROWS)
+    assert [record["tokens"] for record in read_lines(tmp_path / "out.jsonl")] == [12] * len(ROWS)
     assert _evaluated(model, data)[0]["truncated"] == len(ROWS)
     saved = json.loads((model / "config.json").read_text())["fine_tuning"]
     assert saved == {
@@ -105,7 +100,7 @@ def test_equal_names_of_labels_are_told_apart(tiny_tokenizer: Any, tmp_path: Pat
     model = save_longform(tmp_path / "model", tiny_tokenizer, head="classification", id2label=names)
     (tmp_path / "a.jsonl").write_text('{"text": "the text", "label": "other"}\n')
     predict(model, tmp_path / "a.jsonl", tmp_path / "out.jsonl", SETTINGS)
-    record = _records(tmp_path / "out.jsonl")[0]
+    record = read_lines(tmp_path / "out.jsonl")[0]
     assert list(record["scores"]) == ["same (0)", "other", "same (2)"]
     assert sum(record["scores"].values()) == pytest.approx(1)
     (tmp_path / "b.jsonl").write_text('{"text": "the text", "label": "same"}\n')

@@ -1,6 +1,5 @@
 """Encoder and Classifier from Python: whatever holds texts, read once, as sentence-transformers and the commands do."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,12 @@ import pandas
 import polars
 import pyarrow
 import pytest
+from json_lines import read_lines, write_lines
 from sentence_transformers import SentenceTransformer
 from tiny_models import make_sentence_transformer, save_bert, save_longform
 
 import longform
+from longform.data.text import Document
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.inference.run import InferenceSettings, predict
 
@@ -22,6 +23,8 @@ TEXTS = ["the near text", "", "a " * 11, "x", "good bad long short", "of " * 25,
 PROMPTS = {"query": "good: ", "passage": "bad "}
 OF_TEXTS: dict[str, Callable[[list[str]], Any]] = {
     "list": list,
+    "tuple": tuple,
+    "Documents": lambda texts: [Document(str(number), text, {}) for number, text in enumerate(texts)],
     "iterator": iter,
     "generator": lambda texts: (text for text in texts),
     "array": np.array,
@@ -123,6 +126,13 @@ MISTAKES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "nothing in a row": (pandas.Series(["near", None]), {}, "text number 1: (NoneType|float) is no text"),
     "a number": (["near", "far", 3], {}, "text number 2: int is no text"),
     "numbers in a table": (pandas.DataFrame({"text": [1.5]}), {}, "text number 0: float is no text"),
+    "nothing": (None, {}, "texts is NoneType"),
+    "bytes": (b"near", {}, "texts is bytes"),
+    "one number": (3, {}, "texts is int"),
+    "one row": ({"text": "near"}, {}, "texts is dict with the keys: text"),
+    "None among texts": (["near", None], {}, "text number 1: NoneType is no text"),
+    "NaN among texts": (["near", float("nan")], {}, "text number 1: float is no text"),
+    "a list of one": ([["near"]], {}, "text number 0: list is no text"),
     "splits": (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), {}, "with the keys: train"),
 }  # fmt: skip
 
@@ -146,12 +156,12 @@ def test_options_that_a_folder_lacks(encoder: longform.Encoder) -> None:
 
 def test_a_classifier_says_what_the_command_writes(classifier_folder: Path, tmp_path: Path) -> None:
     classifier = longform.Classifier.from_pretrained(classifier_folder)
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in TEXTS))
+    write_lines(tmp_path / "a.jsonl", ({"body": text} for text in TEXTS))
     predict(
         classifier_folder, tmp_path / "a.jsonl", tmp_path / "out.jsonl",
         InferenceSettings(progress=False, text_field="body"),
     )  # fmt: skip
-    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    written = read_lines(tmp_path / "out.jsonl")
     for made in (list, pandas.Series, OF_TEXTS["DataFrame"], OF_TEXTS["Dataset"]):
         found = classifier.predict(made(TEXTS), text_field="body")
         assert [each["label"] for each in found] == [record["label"] for record in written]

@@ -15,6 +15,7 @@ import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
+from json_lines import read_lines, write_lines
 from pyarrow import fs
 
 import longform
@@ -33,12 +34,6 @@ TEXTS = [f"the {'near ' * (place % 9)}{'far ' * (place % 4)}{place}" for place i
 
 def rows(texts: list[Any] = TEXTS) -> list[dict[str, Any]]:
     return [{"text": text, "id": f"doc {place}", "year": place} for place, text in enumerate(texts)]
-
-
-def write_lines(path: Path, records: list[Any]) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in records))
-    return path
 
 
 @pytest.fixture
@@ -63,7 +58,7 @@ def parts(folder: Path) -> dict[str, str]:
 
 
 def manifest(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "_manifest.jsonl").read_text().splitlines()]
+    return read_lines(folder / "_manifest.jsonl")
 
 
 def test_the_parts_are_the_records_of_one_file(longform_folder: Path, given: Path, tmp_path: Path) -> None:
@@ -205,7 +200,7 @@ def test_rows_that_fail_are_left_out_and_listed(longform_folder: Path, tmp_path:
         longform.embed(longform_folder, source.with_name("b.parquet"), tmp_path / "other", SETTINGS)
     result = longform.embed(longform_folder, source.parent, tmp_path / "out", SETTINGS, on_error="skip")
     assert (result.documents, result.records, result.failed) == (29, 29, 5)
-    failed = [json.loads(line) for line in (tmp_path / "out" / "_failed.jsonl").read_text().splitlines()]
+    failed = read_lines(tmp_path / "out" / "_failed.jsonl")
     assert [Path(each["row"]).name for each in failed] == [
         "a.jsonl:4",
         "a.jsonl:12",

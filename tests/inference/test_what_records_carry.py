@@ -20,6 +20,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from json_lines import read_lines, write_lines
 
 from longform.data.text import Document, count_documents
 from longform.errors import ConfigurationError, DataError
@@ -39,27 +40,18 @@ ROWS: list[dict[str, Any]] = [
 KEEP = replace(SETTINGS, keep=("gold=label", "n", "tags", "any", "text"))
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_a_record_has_its_own_id_else_its_place(longform_folder: Path, tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", ROWS)
+    source = write_lines(tmp_path / "a.jsonl", ROWS)
     embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS)
-    assert [record["id"] for record in read(tmp_path / "out.jsonl")] == ["17", "b", f"{source}:3", f"{source}:4"]
+    assert [record["id"] for record in read_lines(tmp_path / "out.jsonl")] == ["17", "b", f"{source}:3", f"{source}:4"]
     embed(longform_folder, source, tmp_path / "other.jsonl", replace(SETTINGS, id_field="label"))
-    assert [record["id"] for record in read(tmp_path / "other.jsonl")] == ["good", "bad", "good", "bad"]
+    assert [record["id"] for record in read_lines(tmp_path / "other.jsonl")] == ["good", "bad", "good", "bad"]
 
 
 def test_fields_are_carried_along(classifier_folder: Path, tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", ROWS)
+    source = write_lines(tmp_path / "a.jsonl", ROWS)
     predict(classifier_folder, source, tmp_path / "out.jsonl", KEEP)
-    records = read(tmp_path / "out.jsonl")
+    records = read_lines(tmp_path / "out.jsonl")
     assert list(records[0])[:7] == ["id", "gold", "n", "tags", "any", "text", "label"]
     assert [record["gold"] for record in records] == ["good", "bad", "good", "bad"]
     assert [record["n"] for record in records] == [1, 2.5, None, 3]
@@ -76,7 +68,7 @@ def test_fields_of_parquet_that_json_has_no_word_for(longform_folder: Path, tmp_
     frame = pandas.DataFrame({"text": ["near", "far"], "day": [date(2026, 1, 2), None], "value": [math.inf, 1.5]})
     frame.to_parquet(tmp_path / "a.parquet")
     embed(longform_folder, tmp_path / "a.parquet", tmp_path / "out.jsonl", replace(SETTINGS, keep=["day", "value"]))
-    kept = [(record["day"], record["value"]) for record in read(tmp_path / "out.jsonl")]
+    kept = [(record["day"], record["value"]) for record in read_lines(tmp_path / "out.jsonl")]
     assert kept == [("2026-01-02", "Infinity"), (None, 1.5)]
 
 
@@ -163,7 +155,10 @@ def test_kept_values_in_parquet_have_a_type_that_holds_them_or_are_json(
     columns = MIXED | {name: values for name, (values, _) in SURE.items()}
     rows = [{"text": "near", **{name: values[row] for name, values in columns.items()}} for row in range(3)]
     embed(
-        longform_folder, write(tmp_path / "a.jsonl", rows), tmp_path / "out.parquet", replace(SETTINGS, keep=[*columns])
+        longform_folder,
+        write_lines(tmp_path / "a.jsonl", rows),
+        tmp_path / "out.parquet",
+        replace(SETTINGS, keep=[*columns]),
     )
     table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
     for name, values in MIXED.items():
@@ -218,7 +213,7 @@ def test_names_that_records_have_already(keep: list[str], named: str) -> None:
 
 
 def test_a_field_that_is_not_there(longform_folder: Path, tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", ROWS)
+    source = write_lines(tmp_path / "a.jsonl", ROWS)
     with pytest.raises(DataError, match=r'a\.jsonl:1: no field "title"; the fields there are: text, id, label, n,'):
         embed(longform_folder, source, tmp_path / "out.jsonl", replace(SETTINGS, keep=["title"]))
     (tmp_path / "a.txt").write_text("near")
@@ -229,47 +224,47 @@ def test_a_field_that_is_not_there(longform_folder: Path, tmp_path: Path) -> Non
 def test_standard_output_has_the_records_and_nothing_else(
     longform_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = write(tmp_path / "a.jsonl", ROWS)
+    source = write_lines(tmp_path / "a.jsonl", ROWS)
     piped = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr("sys.stdout", piped)
     summary = embed(longform_folder, source, "-", KEEP)
     found = [json.loads(line) for line in piped.buffer.getvalue().splitlines()]  # ty: ignore[unresolved-attribute]
     whole = embed(longform_folder, source, tmp_path / "out.jsonl", KEEP)
-    assert found == read(tmp_path / "out.jsonl")
+    assert found == read_lines(tmp_path / "out.jsonl")
     same: Any = {"output": "", "seconds": 0.0, "tokens_per_second": 0.0}
     assert replace(summary, **same) == replace(whole, **same)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "out.jsonl"]
 
 
 def test_a_finished_output_is_made_again_only_when_asked(longform_folder: Path, tmp_path: Path) -> None:
-    source, output = write(tmp_path / "a.jsonl", ROWS), tmp_path / "out.jsonl"
+    source, output = write_lines(tmp_path / "a.jsonl", ROWS), tmp_path / "out.jsonl"
     embed(longform_folder, source, output, SETTINGS)
     before = output.read_bytes()
     for model in (longform_folder, "no such model"):  # which is not loaded for it
         with pytest.raises(ConfigurationError, match=r"is finished already: give restart=True \(--restart\)"):
             embed(model, source, output, SETTINGS)
-    write(source, [*ROWS[:2], {"body": ""}])
+    write_lines(source, [*ROWS[:2], {"body": ""}])
     with pytest.raises(DataError, match=r"a\.jsonl:3"):
         embed(longform_folder, source, output, replace(SETTINGS, restart=True, batch_tokens=1))
     assert output.read_bytes() == before
-    write(source, ROWS[:2])
+    write_lines(source, ROWS[:2])
     embed(longform_folder, source, output, replace(SETTINGS, restart=True))
-    assert len(read(output)) == 2
+    assert len(read_lines(output)) == 2
 
 
 def test_a_kept_field_that_changed_is_another_document(
     longform_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, output = write(tmp_path / "a.jsonl", ROWS), tmp_path / "out.jsonl"
+    source, output = write_lines(tmp_path / "a.jsonl", ROWS), tmp_path / "out.jsonl"
     monkeypatch.setattr(inference.ResumableOutput, "finish", lambda _: None)  # as if it were killed before
     embed(longform_folder, source, output, KEEP)
-    write(source, [ROWS[0], ROWS[1] | {"n": 5}, *ROWS[2:]])
+    write_lines(source, [ROWS[0], ROWS[1] | {"n": 5}, *ROWS[2:]])
     with pytest.raises(DataError, match=r"number 2 is another one \(b\) in the sources"):
         embed(longform_folder, source, output, KEEP)
 
 
 def test_documents_are_counted_before_they_are_read(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", ROWS)
+    write_lines(tmp_path / "a.jsonl", ROWS)
     (tmp_path / "b.txt").write_text("one\ntwo")
     (tmp_path / "c.csv").write_text('text\n"two\nlines"\nthree\n')
     (tmp_path / "d.json").write_text('["x", "y", "z"]')
@@ -287,7 +282,7 @@ def test_documents_are_counted_before_they_are_read(tmp_path: Path) -> None:
 def test_progress_has_a_total_and_counts_what_is_computed(
     longform_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = write(tmp_path / "a.jsonl", ROWS)
+    source = write_lines(tmp_path / "a.jsonl", ROWS)
     embed(longform_folder, source, tmp_path / "log.jsonl", InferenceSettings())
     assert capsys.readouterr().err == ""  # no terminal
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

@@ -68,6 +68,16 @@ def test_weights_of_another_size_are_refused(folder: Path, load: Callable[[Path]
         load(folder)
 
 
+def test_files_that_are_cut_short_or_pickles_are_refused(folder: Path, load: Callable[[Path], PreTrainedModel]) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=r'".*model" cannot be loaded: .*cut short: copy or download them again'):
+        load(folder)
+    file.rename(folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="weights are a pickle, which is never read"):
+        load(folder)
+
+
 def test_a_layer_that_the_config_does_not_know_is_refused(
     folder: Path, load: Callable[[Path], PreTrainedModel]
 ) -> None:
