@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import longform
 from longform import cli
 from longform.cli import main as command_line
 from longform.cli.arguments import EXAMPLES, GROUPS, add_restart, command_parser, one_of, parse, put_in_groups
@@ -39,11 +38,6 @@ def fake_command(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = 
 
     monkeypatch.setattr(command_line, "import_module", lambda name: SimpleNamespace(parser=parser, run=run))
     return seen
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"longform {longform.__version__}\n"
 
 
 def test_prepared_shapes_are_few_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,15 +219,6 @@ def test_yaml_then_overrides_in_either_spelling(monkeypatch: pytest.MonkeyPatch,
     for arguments in (["--config", str(tmp_path / "a.yaml")], ["--some-name=6"], ["--some_name", "7"], []):
         assert main(["convert", *arguments]) == 0
     assert [settings.some_name for settings in seen] == [5, 6, 7, 3]
-
-
-def test_arguments_that_the_parser_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    fake_command(monkeypatch)
-    assert main(["convert", "--some-name", "many"]) == 2
-    assert "some-name" in capsys.readouterr().err
-    assert main(["convert", "--other"]) == 2
-    assert main(["convert", "--help"]) == 0
-    assert "a number" in capsys.readouterr().out
 
 
 def test_spelling_reaches_subcommands() -> None:

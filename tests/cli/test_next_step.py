@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from campaign.commands import command_line, make_inputs
+from json_lines import write_lines
 
 from longform.cli.arguments import parse
 from longform.cli.main import all_commands, command_module, main
@@ -25,7 +26,7 @@ ALSO = {
 def given(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_inputs(tmp_path_factory.mktemp("given"), tiny_tokenizer)
     rows = [{"sentence1": "near", "sentence2": text, "score": at} for at, text in enumerate(["far", "long", "near"])]
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "pairs.jsonl", rows)
     return folder
 
 

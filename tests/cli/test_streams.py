@@ -1,12 +1,12 @@
 """A command goes on, and ends with status 0, whatever becomes of the streams on which it only reports."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from json_lines import write_lines
 
 SCRIPT = """
 import os, sys, types
@@ -81,7 +81,7 @@ def test_a_full_disk_is_not_passed_over_where_a_report_goes(tmp_path: Path) -> N
 @pytest.mark.nightly  # its process imports everything anew
 def test_the_bar_of_embed(longform_folder: Path, tmp_path: Path) -> None:
     texts = tmp_path / "texts.jsonl"
-    texts.write_text("".join(json.dumps({"text": f"text {number}"}) + "\n" for number in range(1500)))
+    write_lines(texts, ({"text": f"text {number}"} for number in range(1500)))
     command = [sys.executable, "-m", "longform", "embed", longform_folder, texts, "--output", tmp_path / "out.jsonl"]
     found = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert found.stderr is not None

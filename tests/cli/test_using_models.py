@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_lines import read_lines, write_lines
 from tiny_models import save_bert, save_longform
 
 from longform.cli.main import main
@@ -37,17 +38,12 @@ def documents(tmp_path: Path) -> str:
     rows = [
         {"text": text, "label": label} for text, label in [("near far", "good"), ("", "bad"), ("the " * 90, "good")]
     ]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(tmp_path / "a.jsonl")
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return str(write_lines(tmp_path / "a.jsonl", rows))
 
 
 def test_embed_prints_counts(encoder: str, documents: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["embed", encoder, documents, "--output", str(tmp_path / "o.jsonl"), "--normalise", "true"]) == 0
-    records = lines(tmp_path / "o.jsonl")
+    records = read_lines(tmp_path / "o.jsonl")
     assert sum(value**2 for value in records[0]["embedding"]) == pytest.approx(1, abs=1e-5)
     shown = " ".join(capsys.readouterr().out.split())
     for count in ("documents 3", "empty 1", "truncated 1", "truncated tokens 28"):
@@ -70,20 +66,20 @@ def test_texts_in_another_encoding(
         assert main([*command, "--encoding", "latin9000"]) == 2
         assert 'encoding is "latin9000"; it is utf-8' in capsys.readouterr().err
         assert main([*command, "--encoding", "cp1252"]) == 0
-    assert [record["id"] for record in lines(tmp_path / "o.jsonl")] == ["\xe4", "\xf6"]
+    assert [record["id"] for record in read_lines(tmp_path / "o.jsonl")] == ["\xe4", "\xf6"]
 
 
 def test_embed_standard_input(encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"near\nfar\n")))
     assert main(["embed", encoder, "-", "--output", str(tmp_path / "o.jsonl")]) == 0
-    assert [record["id"] for record in lines(tmp_path / "o.jsonl")] == ["-:1", "-:2"]
+    assert [record["id"] for record in read_lines(tmp_path / "o.jsonl")] == ["-:1", "-:2"]
 
 
 def test_predict_with_yaml(classifier: str, documents: str, tmp_path: Path) -> None:
     settings = {"model": classifier, "sources": [documents], "output": str(tmp_path / "o.jsonl"), "max_length": 16}
     (tmp_path / "run.yaml").write_text(json.dumps(settings))
     assert main(["predict", "--config", str(tmp_path / "run.yaml")]) == 0
-    records = lines(tmp_path / "o.jsonl")
+    records = read_lines(tmp_path / "o.jsonl")
     assert [record["tokens"] for record in records] == [4, 2, 16]
     assert all(record["label"] in ("bad", "good") for record in records)
 
@@ -132,7 +128,7 @@ def test_what_finetune_reads_predict_reads_too(classifier: str, tmp_path: Path) 
     (folder / "a.csv").write_text("label,text\ngood,near\nbad,far\n")
     arguments = [str(folder), "--output", str(tmp_path / "o.jsonl"), "--max-characters", "3"]
     assert main(["predict", classifier, *arguments]) == 0
-    assert [record["id"] for record in lines(tmp_path / "o.jsonl")] == [f"{folder}/a.csv:{row}" for row in (2, 3)]
+    assert [record["id"] for record in read_lines(tmp_path / "o.jsonl")] == [f"{folder}/a.csv:{row}" for row in (2, 3)]
 
 
 def test_predict_needs_a_trained_head(
@@ -144,14 +140,14 @@ def test_predict_needs_a_trained_head(
 
 def test_evaluate_side_by_side(encoder: str, original: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"a": "near", "b": text, "gold": at} for at, text in enumerate(["far", "a long", "near"])]
-    (tmp_path / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "s.jsonl", rows)
     arguments = ["--data", str(tmp_path / "s.jsonl"), "--fields", '["a", "b", "gold"]']
     models = ["--longform", encoder, "--original", original, "--output", str(tmp_path / "records.jsonl")]
     assert main(["evaluate", "sts", *arguments, *models]) == 0
     shown = capsys.readouterr().out
     assert "first 64" in shown
     assert "spearman" in shown
-    records = lines(tmp_path / "records.jsonl")
+    records = read_lines(tmp_path / "records.jsonl")
     assert [record["name"] for record in records] == [
         "longform",
         "original, cut",
@@ -160,26 +156,12 @@ def test_evaluate_side_by_side(encoder: str, original: str, tmp_path: Path, caps
     assert all(record["task"] == "sts" and record["items"] == 3 for record in records)
 
 
-def test_evaluate_classification_prints_confusion(
-    classifier: str, documents: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", "classification", "--longform", classifier, "--data", documents]) == 0
-    shown = capsys.readouterr().out
-    assert "accuracy" in shown
-    assert "columns are predictions" in shown
-
-
 def test_evaluate_retrieval(original: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"id": name, "text": name, "relevant": name} for name in ("near", "far")]
-    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "d.jsonl", rows)
     both = ["--queries", str(tmp_path / "d.jsonl"), "--documents", str(tmp_path / "d.jsonl")]
     assert main(["evaluate", "retrieval", *both, "--original", original, "--query-field", "text"]) == 0
     assert "100.0" in capsys.readouterr().out
-
-
-def test_evaluate_without_a_model(documents: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "sts", "--data", documents]) == 2
-    assert capsys.readouterr().err == "longform: error: nothing to evaluate: give --longform, --original, or both\n"
 
 
 @pytest.mark.nightly
@@ -191,7 +173,9 @@ def test_files_whose_names_are_not_utf8(encoder: str, documents: str, tmp_path: 
     ended = subprocess.run(command, check=False, **as_in_a_terminal)
     assert (ended.returncode, b"Traceback" in ended.stderr) == (0, False), ended.stderr
     assert rb"vectors\udce9.jsonl" in ended.stdout
-    assert [record["id"] for record in lines(output)] == [rf"{tmp_path}/caf\udce9.jsonl:{line}" for line in (1, 2, 3)]
+    assert [record["id"] for record in read_lines(output)] == [
+        rf"{tmp_path}/caf\udce9.jsonl:{line}" for line in (1, 2, 3)
+    ]
     source.write_text("{}")
     failed = subprocess.run([*command, "--restart"], check=False, **as_in_a_terminal)
     assert (failed.returncode, b"Traceback" in failed.stderr) == (2, False), failed.stderr

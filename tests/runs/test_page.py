@@ -1,12 +1,14 @@
-"""The page of a report: every kind of block, nothing unescaped, nothing from outside the file."""
+"""The page of a report, whose blocks are escaped and need nothing from outside the file; ticks of its pictures."""
 
 import re
+from pathlib import Path
 
 import pytest
 from markupsafe import escape
 
 from longform.runs.page import Heading, Table, facts_table, markdown
 from longform_lab.page import Bullets, Picture, write_page
+from longform_lab.pictures import finish, picture
 
 EVIL = "\"><script>alert('1')</script>&"
 BLOCKS = [
@@ -52,3 +54,23 @@ def test_facts_have_no_heads(tmp_path):
 def test_markdown_has_headings_paragraphs_and_tables():
     blocks = [Heading("Title"), "Said.", Table(["a|b", "n"], [["c", "1"]]), Bullets(["left out"])]
     assert markdown(blocks) == "## Title\n\nSaid.\n\n| a\\|b | n |\n| --- | --: |\n| c | 1 |\n"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "base", "shown"),
+    [
+        (33, 43, 10, ["34", "36", "38", "40", "42"]),
+        (20, 250, 10, ["20", "50", "100", "200"]),
+        (1, 100_000, 10, ["1", "10", "100", "1,000", "10,000", "100,000"]),
+        (128, 2048, 2, ["128", "256", "512", "1,024", "2,048"]),
+        (32, 64, 2, ["32", "64"]),
+    ],
+)
+def test_ticks_are_round_and_plain(low: float, high: float, base: int, shown: list[str], tmp_path: Path) -> None:
+    with picture(tmp_path / "a.png", 4.0, 3.0) as axes:
+        axes.plot([1, 2], [low, high])
+        finish(axes, "", "", "")
+        axes.set_yscale("log", base=base)
+    inside = [label.get_text() for label in axes.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert inside == shown
+    assert (tmp_path / "a.png").stat().st_size > 1000

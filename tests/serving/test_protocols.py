@@ -1,17 +1,97 @@
-"""The routes of text-embeddings-inference, in its forms, with the numbers of the inference engine."""
+"""The routes of OpenAI, by its own client, and of text-embeddings-inference give what the inference engine gives."""
 
+import asyncio
+import base64
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openai
 import pytest
 import torch
 from starlette.testclient import TestClient
 
 from longform.inference.classifiers import Classifier
+from longform.inference.encoders import Encoder
 from longform.serving.engine import Engine
 from longform.serving.settings import ServingSettings
+
+from .conftest import running
+
+READ = ["the near text", "x", "good bad long short, " * 4, "a b c d e f g h i j k l m n", "far " * 100]
+
+
+@pytest.fixture(scope="module")
+def encoder(engine: Engine) -> Encoder:
+    return engine.encoder()
+
+
+@pytest.fixture(scope="module")
+def ours(client: TestClient) -> openai.OpenAI:
+    return openai.OpenAI(api_key="none", base_url="http://testserver/v1", http_client=client, max_retries=0)
+
+
+def vectors(found: Any) -> np.ndarray:
+    return np.array([each.embedding for each in found.data])
+
+
+def near(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoding", [None, "float", "base64"])
+def test_vectors_are_those_of_encode(ours: openai.OpenAI, encoder: Encoder, encoding: str | None) -> None:
+    chosen = {} if encoding is None else {"encoding_format": encoding}
+    found = ours.embeddings.create(input=READ, model="tiny", **chosen)  # ty: ignore[invalid-argument-type]
+    if encoding == "base64":
+        decoded = [np.frombuffer(base64.b64decode(each.embedding), "<f4") for each in found.data]
+        near(np.stack(decoded), encoder.encode(READ))
+    else:
+        near(vectors(found), encoder.encode(READ))
+    tokens = sum(min(64, len(encoder.tokenizer(text)["input_ids"])) for text in READ)
+    assert (found.usage.prompt_tokens, found.usage.total_tokens, found.model) == (tokens, tokens, "tiny")
+    assert [each.index for each in found.data] == list(range(len(READ)))
+
+
+def test_one_text_token_ids_and_dimensions(ours: openai.OpenAI, encoder: Encoder) -> None:
+    near(vectors(ours.embeddings.create(input="the near text", model="tiny")), encoder.encode(["the near text"]))
+    plain = [encoder.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] for text in READ]
+    near(vectors(ours.embeddings.create(input=plain, model="tiny")), encoder.encode(READ))
+    near(vectors(ours.embeddings.create(input=plain[0], model="tiny")), encoder.encode(READ[:1]))
+    whole = encoder.tokenizer(READ[0])["input_ids"]
+    near(vectors(ours.embeddings.create(input=whole, model="tiny")), encoder.encode(READ[:1]))
+    short = vectors(ours.embeddings.create(input=READ, model="tiny", dimensions=5, user="somebody"))
+    near(short, encoder.encode(READ, truncate_dim=5, normalise=True))
+    near(np.linalg.norm(short, axis=1), 1.0)
+
+
+def test_the_asynchronous_client_many_at_once(engine: Engine, encoder: Encoder) -> None:
+    async def ask() -> list[Any]:
+        async with running(engine) as (http, _):
+            theirs = openai.AsyncOpenAI(api_key="none", base_url="http://testserver/v1", http_client=http)
+            asked = (theirs.embeddings.create(input=READ[number % 5], model="tiny") for number in range(40))
+            return await asyncio.gather(*asked)
+
+    expected = encoder.encode(READ)
+    for number, each in enumerate(asyncio.run(ask())):
+        near(vectors(each)[0], expected[number % 5])
+
+
+def test_models(ours: openai.OpenAI) -> None:
+    assert [model.id for model in ours.models.list()] == ["tiny"]
+
+
+def test_refusals_are_read_by_the_client(ours: openai.OpenAI) -> None:
+    for given, words in [("", "at least 1 character"), ([], "at least 1 item"), (["x", ""], "at least 1 character")]:
+        with pytest.raises(openai.BadRequestError, match=words) as refused:
+            ours.embeddings.create(input=given, model="tiny")
+        assert refused.value.code == "empty_input"
+    with pytest.raises(openai.BadRequestError, match="dimensions: a vector has 24"):
+        ours.embeddings.create(input="x", model="tiny", dimensions=25)
+    with pytest.raises(openai.BadRequestError, match="100000 is no token of tiny"):
+        ours.embeddings.create(input=[100000], model="tiny")
+
 
 TEXTS = ["the near text", "x", "good bad long short, " * 4]
 LONG = " ".join(str(number % 10) for number in range(200))
@@ -28,10 +108,6 @@ def classifier(serve: Serve, classifier_folder: Path) -> tuple[TestClient, Class
 def reranker(serve: Serve, reranker_folder: Path) -> tuple[TestClient, Classifier]:
     engine = Engine.load(str(reranker_folder), ServingSettings())
     return serve(engine), engine.classifier()
-
-
-def near(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_embed(client: TestClient, engine: Engine) -> None:
