@@ -1,5 +1,4 @@
 import contextlib
-import json
 import random
 import re
 import sys
@@ -8,6 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
+from json_lines import read_lines, write_lines
 from safetensors.torch import load_file
 
 from longform.data.storage import locked
@@ -50,7 +50,7 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     assert 0 <= first.accuracy <= 1
     assert (first.steps, baseline.steps) == (6, None)
     assert first.tokens == sum(len(task.train.sequences[p]) for b in _batches(task, LEARNING) for p in b)
-    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    records = read_lines(tmp_path / "records.jsonl")
     assert [record["settings"]["architecture"] for record in records] == ["linformer", "tfidf"]
     for record in read_records([tmp_path / "records.jsonl"]):
         assert provenance([asdict(record)]).startswith("Measured on ")
@@ -228,7 +228,7 @@ def test_a_vocabulary_is_lowered_to_what_the_training_texts_support():
 def test_pairs_are_one_sequence_of_two_parts(tmp_path):
     rows = [{"a": f"good near {place}", "b": "far short far", "label": "xy"[place % 2]} for place in range(30)]
     path = tmp_path / "pairs.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(path, rows)
     made = text_task(path, text_field="a", pair_field="b", length=64, vocabulary=200)
     alone = text_task(path, text_field="a", length=64, vocabulary=200)
     assert made.raw[0][0] == alone.raw[0][0] + " far short far"

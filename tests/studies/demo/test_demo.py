@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_lines import read_lines
 from tiny_models import make_sentence_transformer, save_longform
 
 import longform
@@ -56,7 +57,7 @@ def test_it_writes_a_report_and_an_index_and_is_then_only_summed_up(
     page = (folder / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 1
     assert re.search(r'(src|href|url)\s*[=(](?!"data:image/png;base64,)', page) is None
-    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    records = read_lines(folder / "records.jsonl")
     assert [row["record"] for row in records] == ["run"] + ["learned"] * len(learning.STACKS) + ["layer"] * 2 + [
         "answers"
     ] * 3

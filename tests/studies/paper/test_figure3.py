@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from json_lines import read_lines, write_lines
 
-from longform.data.storage import locked
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError
 from longform.training.pretraining.settings import Preset, PretrainingSettings
@@ -32,10 +32,8 @@ PRESET = Preset(
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    path = tmp_path_factory.mktemp("corpus") / "texts.jsonl"
     rows = [{"text": f"{word} rain falls on the hill and the river {word} runs to the sea " * 3} for word in "abcd" * 5]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
+    return str(write_lines(tmp_path_factory.mktemp("corpus") / "texts.jsonl", rows))
 
 
 def test_the_lines_of_each_figure():
@@ -97,7 +95,7 @@ def test_trainings_are_kept_and_other_settings_refused(corpus, tmp_path, monkeyp
     done, lacking = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
     assert trained[4:] == ["n16-k8-headwise-seed0"]
     assert (len(done), lacking) == (4, 0)
-    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    records = read_lines(tmp_path / "records.jsonl")
     assert [record["settings"]["k"] for record in records] == [None, 2, 4, 8]
     assert [len(record["metrics"]["curve"]) for record in records] == [3] * 4  # before, between, after
     page = (tmp_path / "report.html").read_text()
@@ -211,10 +209,3 @@ def test_what_is_above_a_level_is_not_said_to_be_below_it():
     rows = [_row("n16-full", 0, 4.0), _row("n16-x", 0, 7.75)]
     assert [cells[6:8] for cells in final_values(rows)] == [["2.00", "1.50"], ["1.75 above", "2.25 above"]]
     assert claims("figure3c", rows) == claims("figure3d", rows[:1]) == []
-
-
-def test_one_process_holds_a_claim(tmp_path):
-    with locked(tmp_path / "a") as mine, locked(tmp_path / "a") as other, locked(tmp_path / "b") as free:
-        assert (mine, other, free) == (True, False, True)
-    with locked(tmp_path / "a") as later:
-        assert later

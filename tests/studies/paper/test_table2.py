@@ -1,11 +1,11 @@
 """Table 2: every model on the same texts with the same head; finished fine-tunings stay; what is missing is said."""
 
-import json
 import random
 from dataclasses import replace
 
 import pytest
 import torch
+from json_lines import write_lines
 from tiny_models import save_bert
 
 from longform.errors import ConfigurationError, DataError
@@ -24,7 +24,7 @@ def data(tmp_path_factory):
         {"sentence1": draw.choice(["good text", "bad text"]), "sentence2": "a long text", "label": place % 2}
         for place in range(40)
     ]
-    (folder / "rte_train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "rte_train.jsonl", rows)
     return str(folder)
 
 
@@ -67,7 +67,7 @@ def test_models_fine_tune_on_the_same_texts_and_go_on(data, source, tmp_path, mo
 
 def test_converted_models_are_healed_first(data, source, tmp_path, monkeypatch):
     text = tmp_path / "texts.jsonl"
-    text.write_text("".join(json.dumps({"body": "the long text is good and bad " * 12}) + "\n" for _ in range(90)))
+    write_lines(text, ({"body": "the long text is good and bad " * 12} for _ in range(90)))
     scale = Table2Scale(source, {"RTE": Amount(12, 6, 24)}, 1, 1e-3, batch_size=6, healing=2_000)
     asked = Table2(
         scale, data, tmp_path / "out", seeds=(0,), tasks=("RTE",), models=("original", "linear-128-layerwise"),

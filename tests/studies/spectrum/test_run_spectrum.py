@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from json_lines import read_lines
 from tiny_models import save_bert, save_longform
 from transformers import AutoModel
 
@@ -36,7 +37,7 @@ def test_a_report_of_two_models_and_k_for_convert(models, corpus, tmp_path, caps
     output = tmp_path / "out"
     assert main(arguments(models, corpus, output, "--total-k", "12")) == 0
     assert "tinybert on corpus, 4 texts" in capsys.readouterr().out
-    records = [json.loads(line) for line in (output / "records.jsonl").read_text().splitlines()]
+    records = read_lines(output / "records.jsonl")
     assert [row["event"] for row in records] == (["run"] + ["head"] * 2 * 3) * 2
     assert set(records[1]["share"]) == {"4", "8"}
     assert records[0]["settings"]["max_length"] == 20
