@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.counting import scaled
+from json_lines import write_lines
 from tiny_models import save_bert, save_longform
 
 from longform import convert
@@ -67,7 +68,7 @@ def make_inputs(folder: Path, tokenizer: Any) -> Path:
     draw = random.Random(3)
     texts = [" ".join(draw.choices(WORDS, k=draw.randint(20, 90))) for _ in range(120)]
     rows = [{"text": text, "label": names[text.count("good") > text.count("bad")]} for text in texts]
-    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "texts.jsonl", rows)
     (folder / "preset.yaml").write_text(json.dumps(PRESET))
     return folder
 

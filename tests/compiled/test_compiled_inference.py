@@ -1,11 +1,11 @@
 """``compile`` of embed and predict: the eager result, and a handful of graphs for all lengths."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from json_lines import read_lines, write_lines
 from tiny_models import save_longform
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -51,12 +51,12 @@ def test_the_command_predicts_the_same(counter, tiny_tokenizer, tmp_path: Path):
     folder = save_longform(
         tmp_path / "model", tiny_tokenizer, head="classification", num_hidden_layers=1, id2label=names
     )
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": "good " * n}) + "\n" for n in WORDS))
+    write_lines(tmp_path / "texts.jsonl", ({"text": "good " * n} for n in WORDS))
     scores = []
     for name, option in (("eager", []), ("compiled", ["--compile"])):
         output = tmp_path / f"{name}.jsonl"
         assert main(["predict", str(folder), str(tmp_path / "texts.jsonl"), "--output", str(output), *option]) == 0
-        records = [json.loads(line) for line in output.read_text().splitlines()]
+        records = read_lines(output)
         scores.append([list(record["scores"].values()) for record in records])
     assert 1 <= counter.frame_count <= 4
     near(*scores)

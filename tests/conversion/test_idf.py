@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from json_lines import write_lines
 from sentence_transformers import SentenceTransformer
 from tiny_models import make_sentence_transformer, save_bert
 from transformers import AutoModel
@@ -74,7 +75,7 @@ def test_chunks_are_weighted_in_their_document(source: Path, tiny_tokenizer: Any
 def test_a_sentence_transformers_folder_keeps_what_it_has(source: Path, tmp_path: Path) -> None:
     _sentences(source, pooling_mode_mean_tokens=True)
     counted = tmp_path / "counted.jsonl"
-    counted.write_text("".join(json.dumps({"text": text}) + "\n" for text in COUNTED))
+    write_lines(counted, COUNTED)
     command = ["--max-length", "64", "--idf", str(counted)]
     assert main(["convert", str(source), str(tmp_path / "out"), *command]) == 0
     listed = json.loads((tmp_path / "out" / "modules.json").read_text())

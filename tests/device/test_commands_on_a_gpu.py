@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from json_lines import read_lines, write_lines
 from tiny_models import save_bert
 from transformers import AutoModel
 
@@ -22,7 +23,7 @@ HEADS = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}  
 def files(tiny_tokenizer: Any, tmp_path: Path) -> Path:
     save_bert(tmp_path / "original", tiny_tokenizer, **HEADS)
     rows = [{"text": text, "label": text.split()[1]} for text in TEXTS]
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "texts.jsonl", rows)
     converted = ["convert", str(tmp_path / "original"), str(tmp_path / "long"), "--max-length", "64"]
     assert main([*converted, "--attention-window", "16"]) == 0
     return tmp_path
@@ -91,6 +92,6 @@ def test_a_benchmark(tmp_path: Path) -> None:
     competitors = ["ours-window", "ours-linear", "sdpa"]
     grid = ["--lengths", "512", "--sizes", "minilm", "--passes", "inference", "train", "--competitors", *competitors]
     assert main(["benchmark", *grid, "--repeats", "2", "--output", str(tmp_path), *CUDA]) == 0
-    rows = [json.loads(line) for line in next(tmp_path.glob("*.jsonl")).read_text().splitlines()]
+    rows = read_lines(next(tmp_path.glob("*.jsonl")))
     assert len(rows) == 6
     assert all(row["metrics"]["seconds"] > 0 and row["metrics"]["peak_mib"] > 0 for row in rows), rows

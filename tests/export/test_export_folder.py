@@ -8,16 +8,20 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+import torch
+from model_kinds import KINDS, LONGEST, model, text
 from tiny_models import make_sentence_transformer, save_bert, save_longform
 
 from longform.cli.main import main
 from longform.errors import CheckpointError, ConfigurationError
 from longform.export import run as checking
+from longform.export.formats import write
 from longform.export.run import ExportResult, export_model
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder
+from longform.inference.exported import open_graph
 from longform.inference.run import embed
-from tolerances import IN_OTHER_BATCHES
+from tolerances import IN_OTHER_BATCHES, assert_close
 
 TEXTS = ["a short text", "", "it is good", "the far and the near " * 20, "x"]
 
@@ -197,3 +201,19 @@ def test_weights_beside_a_graph_that_would_be_too_large(
     assert Path(f"{result.file}_data").stat().st_size > 10_000
     export_model(tmp_path / "copy", int8=True, restart=True)
     assert Encoder.from_pretrained(tmp_path / "copy", backend="onnx-int8").encode(TEXTS).shape == (len(TEXTS), 24)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_every_length_up_to_the_maximum(kind: str, tmp_path: Path) -> None:
+    made: Any = model(kind)
+    file = write(made, tmp_path, inputs=("input_ids", "attention_mask"), output="last_hidden_state")
+    graphs = [open_graph(file, made.config, runtime) for runtime in ("onnx", "openvino")]
+    for length in range(1, LONGEST + 1):
+        for batch in (1, 3):
+            given = text(batch, length)
+            kept = given["attention_mask"].bool()
+            expected = made(**given).last_hidden_state[kept]
+            for graph in graphs:
+                assert_close(graph(**given).last_hidden_state[kept], expected, scope="model")

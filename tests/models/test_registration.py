@@ -1,16 +1,24 @@
-"""Hugging Face's Auto classes know the models, whichever package is imported first, and in new processes.
+"""Auto classes know the models in new processes, and saved folders load in programs that import nothing of Longform."""
 
-Each program is a process of its own, because what is registered stays registered.
-"""
-
+import json
+import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+from sentence_transformers.sparse_encoder.modules import SpladePooling
+from transformers import AutoModel, AutoModelForSequenceClassification, pipeline
 
 from longform import LinformerConfig
+from longform.models.configuration_linformer import AUTO_MAP
+from tests.tiny_models import make_sentence_transformer, save_longform
 
 ORDERS = {
     "longform, then transformers": """
@@ -132,3 +140,136 @@ assert configuration_auto.CONFIG_MAPPING["linformer"] is longform.LinformerConfi
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+TEXTS = ["the whole of it", "a text that is longer than the other one"]
+WINDOW = {"attention_window": 16}
+PROGRAM = """
+import json, sys
+assert "longform" not in sys.modules
+from pathlib import Path
+import torch
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
+encoder, classifier, sparse, late, copies = map(Path, sys.argv[1:])
+trust = {"trust_remote_code": True}
+texts = json.loads(sys.stdin.read())
+torch.set_num_threads(1)
+
+def states(model, folder):
+    return model(**AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt"))[0].tolist()
+
+found = {}
+model = AutoModel.from_pretrained(encoder, **trust)
+found["AutoModel"] = states(model, encoder)
+model.save_pretrained(copies / "model")
+found["AutoModel, saved again"] = states(AutoModel.from_pretrained(copies / "model", **trust), encoder)
+head = AutoModelForSequenceClassification.from_pretrained(classifier, **trust)
+found["classifier"] = states(head, classifier)
+sentences = SentenceTransformer(str(encoder), device="cpu", **trust)
+found["SentenceTransformer"] = sentences.encode(texts).tolist()
+sentences.save_pretrained(str(copies / "sentences"))
+again = SentenceTransformer(str(copies / "sentences"), device="cpu", **trust)
+found["SentenceTransformer, saved again"] = again.encode(texts).tolist()
+found["CrossEncoder"] = CrossEncoder(str(classifier), device="cpu", **trust).predict([texts]).tolist()
+found["SparseEncoder"] = SparseEncoder(str(sparse), device="cpu", **trust).encode(texts).to_dense().tolist()
+found["MultiVectorEncoder"] = MultiVectorEncoder(str(late), device="cpu", **trust).encode_query(texts[0]).tolist()
+found["pipeline"] = pipeline("text-classification", str(classifier), device="cpu", **trust)(texts)
+print(json.dumps(found))
+"""
+MISSING = """
+import sys
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "longform":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Without())
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> tuple[Path, Path]:
+    """A sentence-transformers folder and a classifier's."""
+    at = tmp_path_factory.mktemp("folders")
+    encoder = save_longform(at / "encoder", tiny_tokenizer)
+    make_sentence_transformer(
+        encoder, pooling={"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}, normalise=True
+    )
+    return encoder, save_longform(at / "classifier", tiny_tokenizer, head="classification", num_labels=1)
+
+
+def _run(program: str, *arguments: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)], input=json.dumps(TEXTS), text=True, capture_output=True,
+        env={**os.environ, "HF_MODULES_CACHE": str(cache), "HF_HUB_OFFLINE": "1"}, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def others(tmp_path: Path, tiny_tokenizer: Any) -> tuple[Path, Path]:
+    """Folders of a SparseEncoder and of a MultiVectorEncoder whose queries are expanded."""
+    sparse, late = tmp_path / "sparse", tmp_path / "late"
+    heads = {sparse: "masked-lm", late: None}
+    at = {folder: str(save_longform(tmp_path / f"{folder.name}-model", tiny_tokenizer, head=head, **WINDOW))
+          for folder, head in heads.items()}  # fmt: skip
+    first = Transformer(at[sparse], transformer_task="fill-mask")
+    SparseEncoder(modules=[first, SpladePooling()], device="cpu").save_pretrained(str(sparse))
+    first = Transformer(at[late], query_expansion={"strategy": "fixed", "attend": False, "length": 20})
+    MultiVectorEncoder(modules=[first, MultiVectorMask()], device="cpu").save_pretrained(str(late))
+    return sparse, late
+
+
+@pytest.mark.nightly  # programs that import everything anew
+def test_a_program_without_our_import_gives_the_same_numbers(
+    folders: tuple[Path, Path], others: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (encoder, classifier), (sparse, late) = folders, others
+    done = _run(PROGRAM, *folders, *others, tmp_path / "copies", cache=tmp_path / "cache")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+
+    tokens = pipeline("text-classification", str(classifier), device="cpu").tokenizer(
+        TEXTS, padding=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        states = AutoModel.from_pretrained(encoder)(**tokens)[0]
+        logits = AutoModelForSequenceClassification.from_pretrained(classifier)(**tokens)[0]
+    vectors = SentenceTransformer(str(encoder), device="cpu").encode(TEXTS)
+    scores = CrossEncoder(str(classifier), device="cpu").predict([tuple(TEXTS)])
+    lexical = SparseEncoder(str(sparse), device="cpu").encode(TEXTS).to_dense()
+    tokens = MultiVectorEncoder(str(late), device="cpu").encode_query(TEXTS[0])
+    assert tokens.shape == (20, 24)
+    expected = {
+        "AutoModel": states, "AutoModel, saved again": states, "classifier": logits, "SentenceTransformer": vectors,
+        "SentenceTransformer, saved again": vectors, "CrossEncoder": scores, "SparseEncoder": lexical,
+        "MultiVectorEncoder": tokens,
+    }  # fmt: skip
+    for name, value in expected.items():
+        torch.testing.assert_close(torch.tensor(found[name]), torch.as_tensor(value), msg=lambda said, n=name: n + said)
+    ours = pipeline("text-classification", str(classifier), device="cpu")(TEXTS)
+    assert [each["score"] for each in found["pipeline"]] == pytest.approx([each["score"] for each in ours])
+    for copy in ("model", "sentences"):
+        code = {file.name: file.read_text() for file in (tmp_path / "copies" / copy).glob("*.py")}
+        assert code == {file.name: file.read_text() for file in encoder.glob("*.py")}
+        assert json.loads((tmp_path / "copies" / copy / "config.json").read_text())["auto_map"] == AUTO_MAP
+
+
+LOADS = [
+    "from transformers import AutoModel as load; load.from_pretrained",
+    pytest.param("from sentence_transformers import SentenceTransformer as load; load", marks=pytest.mark.nightly),
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("load", LOADS)
+def test_where_the_package_is_missing_the_message_names_it(
+    folders: tuple[Path, Path], tmp_path: Path, load: str
+) -> None:
+    done = _run(f"{MISSING}\n{load}({str(folders[0])!r}, trust_remote_code=True)", cache=tmp_path)
+    assert done.returncode == 1
+    assert "pip install longform" in done.stderr.splitlines()[-1]
+
+
+def test_with_longform_imported_nothing_is_asked(folders: tuple[Path, Path]) -> None:
+    assert type(AutoModel.from_pretrained(folders[0])).__module__ == "longform.models.modeling_linformer"
+    assert type(AutoModel.from_pretrained(folders[0], trust_remote_code=True)).__name__ == "LinformerModel"

@@ -140,3 +140,16 @@ def test_chonkies_late_chunks_are_of_the_whole_text(folder: Path) -> None:
     starts = np.cumsum([0, *(chunk.token_count for chunk in chunks)])
     for chunk, start, end in zip(chunks, starts[:-1], starts[1:], strict=True):
         np.testing.assert_allclose(chunk.embedding, states[start:end].mean(dim=0), atol=1e-5)
+
+
+MANY = [f"the {kind} text of it " * times for kind in ("good", "bad", "near") for times in range(1, 9)]
+
+
+@pytest.mark.nightly
+def test_two_workers_embed_as_one_process_does(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    first = Transformer(str(save_bert(tmp_path / "bert", tiny_tokenizer)))
+    SentenceTransformer(modules=[first, Pooling(24)], device="cpu").save_pretrained(str(tmp_path / "source"))
+    folder = longform.convert(tmp_path / "source", max_length=96, attention_window=16, projected_length=12)
+    model = SentenceTransformer(str(folder.save_pretrained(tmp_path / "converted")), device="cpu")
+    found = model.encode(MANY, device=["cpu", "cpu"], chunk_size=5)
+    np.testing.assert_allclose(found, model.encode(MANY), atol=1e-5)

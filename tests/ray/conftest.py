@@ -1,11 +1,11 @@
 """A Ray of two CPUs for the tests of this folder, and texts on disk."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from json_lines import write_lines
 from ray.cluster_utils import Cluster
 
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray 2.60 warns of a change to come
@@ -28,5 +28,5 @@ def texts(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in ("a", "b"):
         rows = [{"id": f"{name} {place}", "text": f"the {'near ' * (place % 9)}{place}"} for place in range(30)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(folder / f"{name}.jsonl", rows)
     return folder

@@ -1,6 +1,5 @@
 """Twenty kills of a job on a cluster of two nodes: its command, its actors, its nodes. Every row is there once."""
 
-import json
 import os
 import random
 import subprocess
@@ -13,6 +12,7 @@ from typing import Any
 import pandas
 import psutil
 import pytest
+from json_lines import read_lines, write_lines
 from ray.cluster_utils import Cluster
 from ray_tasks import run, settings_for
 
@@ -84,7 +84,7 @@ def test_every_row_is_there_once_after_twenty_kills(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")]))
     source, output = tmp_path / "given.jsonl", tmp_path / "out"
     rows = [{"id": str(place), "text": f"{chr(97 + place % 26)}{'x' * (place % 50)}"} for place in range(DOCUMENTS)]
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(source, rows)
     run(source, tmp_path / "unbroken", settings_for(None))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     killed: Counter[str] = Counter()
@@ -110,5 +110,5 @@ def test_every_row_is_there_once_after_twenty_kills(tmp_path: Path, monkeypatch:
         {path.name: path.read_bytes() for path in folder.glob("part-*")} for folder in (output, tmp_path / "unbroken")
     )
     assert parts == wanted
-    lines = [json.loads(line) for line in (output / "_manifest.jsonl").read_text().splitlines()]
+    lines = read_lines(output / "_manifest.jsonl")
     assert Counter(line["part"] for line in lines).most_common(1)[0][1] == 1

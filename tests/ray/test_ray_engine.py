@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas
 import pytest
+from json_lines import read_lines, write_lines
 from ray_tasks import prepare, run, settings_for
 
 import longform
@@ -49,18 +50,18 @@ def test_a_folder_begun_here_goes_on_in_a_cluster(
 
 @pytest.mark.nightly
 def test_documents_that_kill_an_actor(texts: Path, tmp_path: Path, address: str) -> None:
-    rows = [json.loads(line) for line in (texts / "a.jsonl").read_text().splitlines()]
+    rows = read_lines(texts / "a.jsonl")
     rows[9]["text"] = "die"
-    (texts / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(texts / "a.jsonl", rows)
     with pytest.raises(
         InputError, match=r"3 actors ended while they computed rows 7 to 13 of .*a\.jsonl: .*take the doc"
     ):
         run(texts / "a.jsonl", tmp_path / "out", settings_for(address))
     rows[9]["text"], rows[12]["text"], rows[25]["text"] = "near", "fail", "fail"
-    (texts / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(texts / "b.jsonl", rows)
     result = run(texts / "b.jsonl", tmp_path / "other", settings_for(address, on_error="skip"))
     assert (result.records, result.failed) == (28, 2)
-    failed = [json.loads(line) for line in (tmp_path / "other" / "_failed.jsonl").read_text().splitlines()]
+    failed = read_lines(tmp_path / "other" / "_failed.jsonl")
     assert sorted((line["row"], line["reason"]) for line in failed) == [
         ("a 12", "this text fails"),
         ("a 25", "this text fails"),
