@@ -1,5 +1,5 @@
-"""Linear layers: packed for inference on a CPU, by compiled kernels in training with AMX; and checks for hooks, adapters
-and replaced forwards, which forbid to compute a layer in another way than by calling it.
+"""Linear layers: packed for inference on a CPU, by compiled kernels in training with AMX; and checks for hooks,
+adapters and replaced forwards, which forbid to compute a layer in another way than by calling it.
 
 Axes: D inputs, F outputs.
 """
