@@ -35,12 +35,6 @@ def read_json(path: Path, *, way_out: str) -> dict[str, Any]:
     return found
 
 
-def read_lines(path: Path, *, way_out: str) -> list[dict[str, Any]]:
-    """The rows of a file of JSON lines. Raises CheckpointError for a damaged file."""
-    with reading(path, way_out=way_out):
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def whole_lines(file: IO[bytes], parse: Callable[[bytes], Any] = json.loads) -> Iterator[tuple[bytes, Any]]:
     """Lines of a file that is appended to, from its beginning, each with its value; those end before the first one that
     is cut off or damaged, as a killed process or a lost disk leaves it.

@@ -3,6 +3,7 @@
 The first line is about the run, then there is one line a head with its whole curve, then the comparison of heads.
 """
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.runs.files import read_lines, reading, write_lines
+from longform.runs.files import reading, write_lines
 from longform_lab.spectrum.measure import COUNTS, Spectrum
 
 DIGITS = 7  # of a share of the spectrum, in the file
@@ -70,9 +71,8 @@ def _rounded(values: Tensor) -> list[float]:
 
 def read_result(path: Path) -> RunResult:
     """Read the file. Raises CheckpointError where it is damaged."""
-    way_out = "delete it, and it is measured again"
-    with reading(path, way_out=way_out):
-        return _result(read_lines(path, way_out=way_out))
+    with reading(path, way_out="delete it, and it is measured again"):
+        return _result([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()])
 
 
 def _result(rows: list[dict[str, Any]]) -> RunResult:

@@ -122,11 +122,9 @@ SHARES = (
     Column("encoder", label_of),
     Column("matrix products", "metrics.share_products", ".0%"),
     Column("attention calls", "metrics.share_attention", ".0%"),
-    Column("GELU", "metrics.share_activation", ".0%"),
     Column("norms", "metrics.share_normalisation", ".0%"),
     Column("sums, scaling, softmax", "metrics.share_elementwise", ".0%"),
     Column("copies", "metrics.share_copies", ".0%"),
-    Column("rest", "metrics.share_other", ".0%"),
     Column("time / floor", "metrics.against_floor", ".2f"),
 )
 SPEED_TABLES: dict[str, Table] = {

@@ -21,7 +21,7 @@ from longform.data.storage import clear_leftovers
 from longform.data.text import ReadReport
 from longform.errors import ConfigurationError, DataError
 from longform.inference.resumable import CUT_NAMED, count_records
-from longform.runs.files import reading, write_json, write_lines
+from longform.runs.files import whole_lines, write_json, write_lines
 from longform.runs.folder import RunFile
 from longform.runs.output import entries, sole_output
 
@@ -53,7 +53,7 @@ class Manifest:
     """The manifest of a folder of parts, which only the process that has the folder writes.
 
     ``rows``: its lines by the names of parts; ``begun``: documents in parts that earlier starts left. Raises
-    ConfigurationError for a folder of another run, and CheckpointError for a damaged one.
+    ConfigurationError for a folder of another run, and CheckpointError for one whose ``_run.json`` is damaged.
     """
 
     def __init__(self, place: Path, identity: Mapping[str, Any]) -> None:
@@ -61,7 +61,7 @@ class Manifest:
         place.mkdir(parents=True, exist_ok=True)
         run = RunFile(place / RUN, place, "run over parts of files", WAY_OUT)
         run.read(begun=entries(place, but=(RUN,)))
-        rows = _whole_lines(place / MANIFEST)
+        rows = _rows(place / MANIFEST)
         run.open(identity, begun=["parts"] if rows else [])
         clear_leftovers(place)
         for path in place.glob(f".part-*{BEGUN}"):
@@ -117,9 +117,9 @@ class Manifest:
         self._file.close()
 
 
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a manifest, without one that a kill cut off. Raises CheckpointError for a damaged file."""
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Lines of a manifest before the first that is cut off or damaged; parts that later lines have are made anew."""
     if not path.exists():
         return []
-    with reading(path, way_out=WAY_OUT):
-        return [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    with path.open("rb") as file:
+        return [row for _, row in whole_lines(file)]
