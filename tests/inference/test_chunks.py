@@ -129,7 +129,7 @@ def test_what_cannot_be_chunked(longform_folder: Path, bert_folder: Path) -> Non
     encoder = Encoder.from_pretrained(longform_folder)
     with pytest.raises(ConfigurationError, match="a chunk has 63 tokens, the model takes 62"):
         list(encode_chunks(encoder, LONG, chunk_tokens=63))
-    with pytest.raises(ConfigurationError, match="a chunk has [0-9]+ tokens, the model takes 62"):
+    with pytest.raises(ConfigurationError, match=r"a chunk has [0-9]+ tokens, the model takes 62"):
         list(encode_chunks(encoder, LONG, boundaries=[(0, len(LONG))], alone=True))
     with pytest.raises(ConfigurationError, match="give single texts"):
         list(encode_chunks(encoder, [("a", "b")]))

@@ -12,6 +12,7 @@ CHUNKS, BM25 = "original, chunks averaged", "BM25"
 CUT_FIRST = "original, chunks cut first"  # where a document is as good as its best passage
 FUSED = f" + {BM25}"
 PLAIN = ("all alike", "mean")  # tokens and repeated ones
+WHOLE = 2048  # tokens of the documents of passages, where nothing is said
 NOT_SHOWN = (FUSED, "0.25 mean", "0.5 mean")  # how names of passages end: those count where the best is looked for
 HEADS = [
     "data",
@@ -50,7 +51,9 @@ def passages(rows: Rows) -> Cells:
     sets: dict[tuple[str, int], dict[str, np.ndarray]] = {}
     for row in rows:
         settings = row["settings"]
-        found = sets.setdefault((settings["data"], settings["steps"]), {})
+        length = settings.get("length") or WHOLE
+        data = settings["data"] if length == WHOLE else f"{settings['data']}, first {length:,} tokens"
+        found = sets.setdefault((data, settings["steps"]), {})
         found[settings["contender"]] = np.array(row["metrics"]["per_query"][0])
     body = []
     for (data, steps), found in sets.items():
