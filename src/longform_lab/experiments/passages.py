@@ -2,10 +2,12 @@
 
     python -m longform_lab.experiments.passages whole --data ../shared/data --output runs/passages
     python -m longform_lab.experiments.passages alone --data ../shared/data --output runs/passages
+    python -m longform_lab.experiments.passages whole --data ../shared/data --output runs/long --begin runs/passages
 
 ``whole`` is the conversion that ``minilm-16k`` is made of, without its adapter. Both read the same passages of the same
 documents in the same steps; the documents of a step are alike, so that a passage is told from those of its document's
-neighbours. Interrupted, the same command goes on; ``runs/passages/whole/adapter`` is the result.
+neighbours. Interrupted, the same command goes on; ``runs/passages/whole/adapter`` is the result. The third line goes on
+with that adapter, over fewer and longer documents.
 Queries are made without a model: headings ask for their sections, parts of a text for the place that they are taken
 from, questions about conversations for the turns that they are about. No meeting is among the texts, of the
 articles none from number 15,500 on, and of the contracts only the first 1,400: these are the test of
@@ -14,15 +16,20 @@ articles none from number 15,500 on, and of the contracts only the first 1,400: 
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
+from peft import set_peft_model_state_dict
+from safetensors.torch import load_file
 
 import longform
+from longform.conversion.adapter import WEIGHTS
 from longform.conversion.local import local_source
-from longform.training.alignment.job import AlignmentJob
+from longform.training.alignment.job import FOLDER, AlignmentJob
 from longform.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
 from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform.training.alignment.sources import open_source
@@ -33,7 +40,6 @@ from longform_lab.experiments.rival import in_chunks, weighted_original
 
 KINDS = ("alone", "whole")
 PASSAGE = 128  # tokens
-CHARACTERS = 2200  # of a conversation; about what is read of a text
 TEST = 15_500  # the first article that no training reads
 CONTRACTS = 1_400  # that trainings read, of 1,614
 SETTINGS = AlignmentSettings(
@@ -50,6 +56,7 @@ SETTINGS = AlignmentSettings(
     save_every_steps=10,
     dtype="float32",
 )
+LONGER = replace(SETTINGS, max_length=2048, max_steps=40, learning_rate=5e-4, documents_per_step=8)
 
 
 class Article(NamedTuple):
@@ -93,16 +100,19 @@ def asked(each: Article) -> Iterator[dict[str, Any]]:
         yield {"query": forms[place % 3], "document": each.text, "where": [span]}
 
 
-def sources(data: Path) -> list[AlignmentSource]:
-    """Sections of articles (half of the steps), parts taken out of articles and contracts, conversations, papers."""
+def sources(data: Path, characters: int) -> list[AlignmentSource]:
+    """Sections of articles (half of the steps), parts taken out of articles and contracts, conversations, papers.
+
+    ``characters``: of a conversation, whose questions beyond them are left out.
+    """
     headings = [row for each in articles(data, 4000, TEST) for row in asked(each)]
     posts = pq.read_table(data / "newsgroups_train.parquet").to_pylist()
     talks = [
-        {"query": query, "document": one.text[:CHARACTERS], "where": [(start, min(stop, CHARACTERS))]}
+        {"query": query, "document": one.text[:characters], "where": [(start, min(stop, characters))]}
         for made in conversations(posts).values()
         for one in made
         for query, (start, stop) in zip(one.questions, one.spans, strict=True)
-        if start < min(stop, CHARACTERS)
+        if start < min(stop, characters)
     ]
     return [
         AlignmentSource(pairs=headings, spans_field="where", weight=5),
@@ -122,6 +132,21 @@ def sources(data: Path) -> list[AlignmentSource]:
     ]
 
 
+class GoingOn(AlignmentJob):
+    """An alignment whose adapter begins as the one in the folder ``begin``, or anew where that is None."""
+
+    begin: Path | None = None
+
+    @contextmanager
+    def prepared(self) -> Generator[None]:
+        """See Job."""
+        with super().prepared():
+            if self.begin is not None:
+                assert self.adapter is not None, "the settings have a rank"
+                set_peft_model_state_dict(self.adapter.wrapped, load_file(self.begin / WEIGHTS))
+            yield
+
+
 def opened_whole(output: Path, device: Any) -> OpenedModel:
     """The conversion that the shipped adapter is for, without it."""
     converted = output / "converted"
@@ -137,15 +162,17 @@ def opened_alone(output: Path, device: Any) -> OpenedModel:
     return OpenedModel(SentenceModel(opened.origin.sentences, reader), opened.before, *opened[2:])
 
 
-def train(kind: str, data: Path, output: Path, settings: AlignmentSettings = SETTINGS) -> Path:
-    """The folder of the trained encoder of a ``kind``, "whole" or "alone"."""
+def train(kind: str, data: Path, output: Path, begin: Path | None = None) -> Path:
+    """The folder of the trained encoder of a ``kind``, "whole" or "alone"; it goes on with that below ``begin``."""
+    settings = SETTINGS if begin is None else LONGER
     process = current_process(settings.device)
-    chosen = sources(data)
+    length = settings.max_length or 0
+    chosen = sources(data, length * 2200 // 512)
     with place_of_run(output / kind, (), process) as folder:
         opened = (opened_whole if kind == "whole" else opened_alone)(output, process.device)
-        characters = 4 * (settings.max_length or 0)
-        pairs = [open_source(each, characters=characters, heldout=0, seed=settings.seed) for each in chosen]
-        job = AlignmentJob(opened, pairs, [each.weight for each in chosen], settings, process)
+        pairs = [open_source(each, characters=4 * length, heldout=0, seed=settings.seed) for each in chosen]
+        job = GoingOn(opened, pairs, [each.weight for each in chosen], settings, process)
+        job.begin = None if begin is None else begin / kind / FOLDER
         carry_out(job, folder, kept=True, restart=False, shown=True)
     return output / kind
 
@@ -156,8 +183,9 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--data", type=Path, required=True, help="folder with the parquet files that sources() names")
     parser.add_argument("--output", type=Path, default=Path("runs/passages"))
+    parser.add_argument("--begin", type=Path, help="an output of before, to go on with")
     given = parser.parse_args()
-    print(train(given.kind, given.data, given.output))
+    print(train(given.kind, given.data, given.output, given.begin))
 
 
 if __name__ == "__main__":
