@@ -228,7 +228,7 @@ def main() -> None:
     asked = parser.parse_args()
     found = {kind: encoder_of(kind, asked.runs) for kind in asked.kinds}
     encoders = {kind: (encoder, kind == "alone") for kind, (encoder, _) in found.items()}
-    steps, tokenizer = found[asked.kinds[0]][1], found[asked.kinds[0]][0].tokenizer
+    tokenizer, steps = found[asked.kinds[0]][0].tokenizer, asked.before + found[asked.kinds[0]][1]
     for chosen in asked.sets:
         task = (
             CHUNKED[chosen](asked.data, tokenizer, asked.length)
