@@ -221,9 +221,8 @@ def main() -> None:
     parser.add_argument("sets", nargs="+", choices=[*CHUNKED, *SETS])
     parser.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
     parser.add_argument("--runs", type=Path, help="output of longform_lab.experiments.passages; default: untrained")
-    parser.add_argument(
-        "--length", type=int, default=2048, help="tokens of a document of sections, contracts, speeches"
-    )
+    parser.add_argument("--before", type=int, default=0, help="steps of the run that --runs went on with")
+    parser.add_argument("--length", type=int, default=2048, help="tokens of a document, where chunks are found")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     asked = parser.parse_args()
     found = {kind: encoder_of(kind, asked.runs) for kind in asked.kinds}
