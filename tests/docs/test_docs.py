@@ -140,7 +140,7 @@ def test_the_lab_begins_with_verdicts_whose_numbers_are_those_of_its_tables() ->
         assert [number for number in re.findall(r"\d+\.\d+", here) if number not in measured] == [], claim
 
 
-DOCUMENTS = [ROOT / "docs/command-line.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
+COMMAND_PAGES = [ROOT / "docs/command-line.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
 ELSEWHERE = re.compile(r"longform (serve|benchmark|demo|reproduce) |.* (ray|roberta-base|healed -) ")
 TRAININGS = ("distill", "align", "finetune", "pretrain")
 MADE_BEFORE = (
@@ -198,7 +198,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("document", [each for each in DOCUMENTS if lines_of(each)], ids=name_of)
+@pytest.mark.parametrize("document", [each for each in COMMAND_PAGES if lines_of(each)], ids=name_of)
 def test_commands_run(document: Path, material: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shutil.copytree(material, tmp_path / "work", copy_function=os.link))
     for line in lines_of(document):

@@ -111,7 +111,7 @@ def test_caches_of_other_kinds_are_refused():
             (model.linformer, {}),
             (model.generate, {"max_new_tokens": 2}),
         ):
-            with pytest.raises(InputError, match="past_key_values is a DynamicCache, and can be a CausalCache"):
+            with pytest.raises(InputError, match="past_key_values is a DynamicCache, and can only be a CausalCache"):
                 call(ids, past_key_values=other, **asked)
 
 

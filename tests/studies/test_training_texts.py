@@ -90,9 +90,9 @@ def data(tmp_path: Path) -> Path:
 
 def test_chunks_of_sections_are_found(data: Path, tiny_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.title for each in articles(data, TEST, TEST + 4)] == ["Far", "Good", "Bad"]
-    for name, value in {"PASSAGE": 24, "SHORTEST": 8, "TAIL": 4, "LIMIT": 160}.items():
+    for name, value in {"PASSAGE": 24, "SHORTEST": 8, "TAIL": 4}.items():
         monkeypatch.setattr(passage_scores, name, value)
-    task = passage_scores.sections(data, tiny_tokenizer)
+    task = passage_scores.sections(data, tiny_tokenizer, 160)
     assert task.spans is not None
     chunks = [
         document.text[slice(*span)] for document, own in zip(task.documents, task.spans, strict=True) for span in own

@@ -45,6 +45,7 @@ KIND = re.compile(
     r"\b((?:[A-Z][A-Za-z&/-]*\s+){1,6}(?:AGREEMENT|Agreement|CONTRACT|LEASE|PLAN|NOTE|INDENTURE|GUARANTY))\b"
 )
 PARTY = re.compile(r"\b(?:between|among|BETWEEN|AMONG)\s+([A-Z][\w.&' -]{2,60}?)\s*(?:,|\(|a )")
+NOT_FUSED = ("title", "0.25", "0.5")  # in names of contenders
 TITLED = ", title"  # in the name of a contender
 
 
@@ -202,8 +203,11 @@ def measured(task: Task, encoders: Mapping[str, tuple[Encoder, bool]]) -> Iterat
     for name, (encoder, alone) in encoders.items():
         own = contenders(task, encoder, name, alone=alone)
         every |= own
-        untitled = {label: ranker for label, ranker in own.items() if "title" not in label}
-        every |= {f"{label} + BM25": fused_ranker(ranker, words["BM25"]) for label, ranker in untitled.items()}
+        every |= {
+            f"{label} + BM25": fused_ranker(ranker, words["BM25"])
+            for label, ranker in own.items()
+            if not any(part in label for part in NOT_FUSED)
+        }
     for name, ranker in every.items():
         yield name, ranking_scores(ranker, task.right, documents=count, depth=10)
 
