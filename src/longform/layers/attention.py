@@ -360,7 +360,6 @@ class LinformerAttention(SelfAttention):
         """Attention of hidden_states (B, ..., D), n tokens in all, to no tokens: zeros (B, ..., h d), and weights
         (B, h, n, 0).
         """
-        refuse_nested(hidden_states)
         tokens = hidden_states.flatten(1, -2)
         self.check_shape(tokens, "hidden_states")
         out = hidden_states.new_zeros(*hidden_states.shape[:-1], self.num_heads * self.head_dim)
@@ -385,8 +384,10 @@ class LinformerAttention(SelfAttention):
         if context is not None:
             options: Any = {"context": context, "context_mask": context_mask, "projection": shared.projection}
             return partial(attend_context, **options)
-        if hidden_states.is_nested or (not torch.compiler.is_compiling() and 0 in hidden_states.shape[1:-1]):
-            return LinformerAttention.attend_nothing  # which refuses a nested tensor
+        if hidden_states.is_nested:  # it has no shape to look at
+            refuse_nested(hidden_states)
+        if not torch.compiler.is_compiling() and 0 in hidden_states.shape[1:-1]:
+            return LinformerAttention.attend_nothing
         if self.grid is not None:
             return partial(attend_grid, grid=self.grid, extents=grid, shared=shared)
         if shared.cache is not None:

@@ -19,7 +19,7 @@ from longform.functional.masks import blank_padding
 class ShortConvolution(nn.Module):
     """x plus a depthwise convolution of x over ``taps`` tokens around each, an odd number; zero at first.
 
-    Begun at zero it changes nothing until it is trained. ``hidden_size`` D features, each with other taps. ``causal``:
+    Begun at zero it changes nothing until it is trained. ``hidden_size`` D features, a row of taps each. ``causal``:
     over each token and those before it. ``axes`` r: of grids, with taps along each axis.
     """
 

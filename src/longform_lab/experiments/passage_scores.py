@@ -35,7 +35,7 @@ from longform_lab.experiments.rival_scores import SETS, steps_of
 from longform_lab.experiments.weights import NAME
 from longform_lab.records import RECORDS, Record, append_records
 
-WEIGHTS = (0.0, 0.25, 0.5, 1.0)  # of the document's mean
+WEIGHTS = (0.0, 0.5, 1.0)  # of the document's mean
 ARTICLES = 100  # of "sections"
 SHORTEST, TAIL = 40, 24  # tokens of a section, and of what is left of one behind whole chunks
 CHUNK = 256  # tokens, of the other sets
@@ -45,7 +45,7 @@ KIND = re.compile(
     r"\b((?:[A-Z][A-Za-z&/-]*\s+){1,6}(?:AGREEMENT|Agreement|CONTRACT|LEASE|PLAN|NOTE|INDENTURE|GUARANTY))\b"
 )
 PARTY = re.compile(r"\b(?:between|among|BETWEEN|AMONG)\s+([A-Z][\w.&' -]{2,60}?)\s*(?:,|\(|a )")
-NOT_FUSED = ("title", "0.25", "0.5")  # in names of contenders
+NOT_FUSED = ("title", "0.5")  # in names of contenders
 TITLED = ", title"  # in the name of a contender
 
 
@@ -225,13 +225,15 @@ def main() -> None:
     parser.add_argument("sets", nargs="+", choices=[*CHUNKED, *SETS])
     parser.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
     parser.add_argument("--runs", type=Path, help="output of longform_lab.experiments.passages; default: untrained")
-    parser.add_argument("--before", type=int, default=0, help="steps of the run that --runs went on with")
+    parser.add_argument("--begin", type=Path, help="the run that --runs went on with, whose steps count too")
     parser.add_argument("--length", type=int, default=2048, help="tokens of a document, where chunks are found")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     asked = parser.parse_args()
     found = {kind: encoder_of(kind, asked.runs) for kind in asked.kinds}
     encoders = {kind: (encoder, kind == "alone") for kind, (encoder, _) in found.items()}
-    tokenizer, steps = found[asked.kinds[0]][0].tokenizer, asked.before + found[asked.kinds[0]][1]
+    tokenizer, steps = found[asked.kinds[0]][0].tokenizer, found[asked.kinds[0]][1]
+    if asked.begin is not None:
+        steps += steps_of(asked.begin / asked.kinds[0])
     for chosen in asked.sets:
         task = (
             CHUNKED[chosen](asked.data, tokenizer, asked.length)
@@ -245,7 +247,7 @@ def main() -> None:
                 "documents": len(task.documents), "chunk_tokens": chunks,
                 "length": asked.length if task.spans is not None else None,
             }  # fmt: skip
-            each = [np.round(100 * scores.each, 2).tolist()]
+            each = [np.round(100 * scores.each, 1).tolist()]
             metrics = {"ndcg_at_10": 100 * scores.ndcg, "per_query": each}
             append_records(RECORDS / "passages.jsonl", [Record(name="passages", settings=settings, metrics=metrics)])
             print(chosen, name, f"steps {steps}: nDCG@10 {100 * scores.ndcg:.1f}", flush=True)

@@ -7,11 +7,11 @@
 ``whole`` is the conversion that ``minilm-16k`` is made of, without its adapter. Both read the same passages of the same
 documents in the same steps; the documents of a step are alike, so that a passage is told from those of its document's
 neighbours. Interrupted, the same command goes on; ``runs/passages/whole/adapter`` is the result. The third line goes on
-with that adapter, over fewer and longer documents.
+with that adapter, over fewer and longer documents; so does ``alone`` with its own.
+
 Queries are made without a model: headings ask for their sections, parts of a text for the place that they are taken
-from, questions about conversations for the turns that they are about. No meeting is among the texts, of the
-articles none from number 15,500 on, and of the contracts only the first 1,400: these are the test of
-``longform_lab.experiments.passage_scores``.
+from, questions about conversations for the turns that they are about. ``longform_lab.experiments.passage_scores`` tests
+with what no training reads: meetings, articles from number 15,500 on, contracts behind the first 1,400.
 """
 
 import argparse
@@ -56,6 +56,7 @@ SETTINGS = AlignmentSettings(
     save_every_steps=10,
     dtype="float32",
 )
+CHARACTERS = 2200 / 512  # of a conversation that are read, for each token of max_length
 LONGER = replace(SETTINGS, max_length=2048, max_steps=40, learning_rate=5e-4, documents_per_step=8)
 
 
@@ -167,7 +168,7 @@ def train(kind: str, data: Path, output: Path, begin: Path | None = None) -> Pat
     settings = SETTINGS if begin is None else LONGER
     process = current_process(settings.device)
     length = settings.max_length or 0
-    chosen = sources(data, length * 2200 // 512)
+    chosen = sources(data, int(length * CHARACTERS))
     with place_of_run(output / kind, (), process) as folder:
         opened = (opened_whole if kind == "whole" else opened_alone)(output, process.device)
         pairs = [open_source(each, characters=4 * length, heldout=0, seed=settings.seed) for each in chosen]

@@ -23,6 +23,7 @@ def similar_batches(texts: Sequence[str], size: int) -> list[list[int]]:
     weighted = features.TfidfTransformer(sublinear_tf=True).fit_transform(
         counts.transform(text.strip()[:BEGINNING] for text in texts)
     )
+    # Not TruncatedSVD, which divides by a variance that is zero where texts are equal or have no words.
     directions, lengths, _ = algebra.randomized_svd(weighted, TOPICS, random_state=0)
     topics = directions * lengths
     topics /= np.linalg.norm(topics, axis=1, keepdims=True) + np.finfo(topics.dtype).tiny
