@@ -3,7 +3,7 @@
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, k slots, w window.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from longform.choices import POOLED, PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
-from longform.functional.masks import mask_of_text, refuse_nested
+from longform.functional.masks import mask_of_text
 from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
 from longform.layers.causal_cache import attend_cached
-from longform.layers.cross_attention import attend_context
 from longform.layers.geometry import (
     Lengths,
     Projection,
@@ -25,8 +24,8 @@ from longform.layers.geometry import (
     check_reach,
     short_convolution_taps,
 )
-from longform.layers.grids import Grid, attend_grid
-from longform.layers.head_groups import attend_by_groups, equal_lengths, repeated_heads
+from longform.layers.grids import Grid, arrangement, of_flat_grid
+from longform.layers.head_groups import Group, attend_by_groups, equal_lengths, repeated_heads, slots_of_groups
 from longform.layers.linear import Weights, add_to, are_affine
 from longform.layers.names import named
 from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
@@ -235,34 +234,83 @@ class LinformerAttention(SelfAttention):
         small for a bias by distance.
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
+        shared = shared if context is None else shared._replace(context=context, context_mask=context_mask)
         if shared.distance_bias is not None or shared.query_mask is not None:
             self.check_shared(shared, hidden_states)
-        attend = self._special_case(hidden_states, context, context_mask, grid, shared)
-        if attend is not None:
-            out, weights = attend(self, hidden_states, mask, output_attentions=output_attentions)
+        if shared.cache is not None:
+            out, weights = attend_cached(self, hidden_states, mask, shared=shared, output_attentions=output_attentions)
         else:
-            x, mask = self.prepare(hidden_states, mask)  # (B, n, D), zeros on padding
-            if self.convolution is not None:
-                x = self.convolution(x, mask)  # (B, n, D)
-            if shared.query_mask is None and shared.query is None:
-                query = self.queries(x, shared.rotation)  # (B, h, n, d)
-            else:
-                query = self.queries_of(hidden_states, x, mask, shared)
-            options: Any = {
-                "dropout": self.dropout if self.training else 0.0,
-                "distance_bias": shared.distance_bias,
-                "output_attentions": output_attentions,
-            }
-            if self.window is None or self.reaches_all(x.shape[1], output_attentions=output_attentions):
-                slots = self.shorten(x, mask, shared)  # keys and values (B, h, k, d)
-                out, weights = slot_attention(query, slots.key, slots.value, slot_mask=slots.usable, **options)
-            else:
-                key, value = self.keys_and_values(x, mask, shared)  # (B, h, n, d) each
-                slots = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads it
-                out, weights = windowed_attention(query, key, value, slots, **self.near_and_far(mask, x), **options)
-            out = out.transpose(1, 2).flatten(2)  # (B, n, h d)
+            out, weights = self.attend(hidden_states, mask, grid, shared, output_attentions=output_attentions)
         out = self.output(out) if residual is None else add_to(residual, self.output, out)  # (B, n, D)
         return (out, weights) if output_attentions else out
+
+    def attend(
+        self, hidden_states: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None, shared: Shared,
+        *, output_attentions: bool,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """All but the output projection: (B, n, h d), and the weights or None; arguments as in ``forward``."""
+        shape, sizes, order = hidden_states.shape, None, None
+        if self.grid is not None:
+            sizes = shared.grid or self.grid.extents(shape, grid)
+            hidden_states, mask = hidden_states.flatten(1, -2), of_flat_grid(mask, shape)
+        x, mask = self.source(hidden_states, mask, shared)  # (B, n, D), zeros on padding; of a context (B, m, .)
+        if not x.shape[1] and not torch.compiler.is_compiling():
+            return self.attend_nothing(hidden_states, shape)
+        x = self.convolve(x, mask, sizes)
+        if self.grid is not None and sizes is not None:
+            order = arrangement(self.grid, sizes, x.device)
+            x, mask = order.arranged(x, mask)
+            shared = shared if shared.rotation is None else shared._replace(rotation=shared.rotation.at(order.there))
+        query = self.queries_of(hidden_states, x, mask, shared)  # (B, h, n, d)
+        options: Any = {
+            "dropout": self.dropout if self.training else 0.0,
+            "distance_bias": shared.distance_bias,
+            "output_attentions": output_attentions,
+        }
+        if self.window is None or self.reaches_all(x.shape[1], output_attentions=output_attentions):
+            slots = self.shorten(x, mask, shared)  # keys and values (B, h, k, d)
+            out, weights = slot_attention(query, slots.key, slots.value, slot_mask=slots.usable, **options)
+        else:
+            neighbours = None if order is None else order.neighbours
+            out, weights = self.attend_near_and_far(query, x, mask, shared, neighbours=neighbours, **options)
+        if order is not None:
+            out, weights = out[:, :, order.back], None if weights is None else weights[:, :, order.back]
+        out = out.transpose(1, 2).flatten(2)  # (B, n, h d)
+        return (out if order is None else out.unflatten(1, shape[1:-1])), weights
+
+    def attend_near_and_far(
+        self, query: Tensor, x: Tensor, mask: Tensor | None, shared: Shared, **options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Context (B, h, n, d) of ``query`` (B, h, n, d) over x (B, n, D): near tokens exactly, far ones in slots; and
+        the weights or None. ``options``: of ``windowed_attention``.
+        """
+        key, value = self.keys_and_values(x, mask, shared)  # (B, h, n, d) each
+        options |= self.near_and_far(mask, x)
+        if len(self.head_groups) > 1:
+            return attend_by_groups(self.grouped_heads(), query, key, value, mask, x, **options)
+        slots = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads them
+        return windowed_attention(query, key, value, slots, **options)
+
+    def source(self, hidden_states: Tensor, mask: Tensor | None, shared: Shared) -> tuple[Tensor, Tensor | None]:
+        """Source of keys and values, prepared, and its mask: the input (B, n, D), or the context (B, m, .) if any.
+
+        Raises InputError where an input and its context do not match, ConfigurationError for a layer that takes none.
+        """
+        context = shared.context
+        if context is None:
+            return self.prepare(hidden_states, mask)
+        if self.window is not None or self.grid is not None:
+            raise ConfigurationError(
+                "a context is attended to through its slots only: make the layer with attention_window=None, "
+                f"causal=False and tile=None, not attention_window={self.window}, causal={self.causal}"
+            )
+        self.check_shape(hidden_states, "hidden_states")
+        self.check_shape(context, "context")
+        value = shared.value
+        if len(context) != len(hidden_states) or (value is not None and value.shape[:2] != context.shape[:2]):
+            other = "hidden_states" if value is None else "hidden_states and value"
+            raise InputError(f"context (or key) {tuple(context.shape)} and {other} are of other batches or tokens")
+        return self.prepare(context, shared.context_mask, name="context")
 
     def reaches_all(self, length: int, *, output_attentions: bool = False) -> bool:
         """Whether every query sees every token of ``length`` exactly, so that nothing is shortened.
@@ -287,6 +335,8 @@ class LinformerAttention(SelfAttention):
         if self.reaches_all(x.shape[1]):
             key, value = self.keys_and_values(x, None, shared)
             return Slots(key, value, None if mask is None else mask[:, None], None)
+        if len(self.head_groups) > 1:
+            return slots_of_groups(self.grouped_heads(), *self.keys_and_values(x, mask, shared), mask, x)
         if shared.rotation is None and shared.value is None and are_affine(self.key, self.value):
             sides = (self.key, self.value) if self.num_key_value_heads == self.num_heads else self._repeated_sides()
             return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads)
@@ -332,6 +382,10 @@ class LinformerAttention(SelfAttention):
             return []
         return [self.new_projection(heads) for heads in self.head_groups]
 
+    def grouped_heads(self) -> list[Group]:
+        """Heads of one k, and their projection, for each k."""
+        return list(zip(self.head_groups, cast("list[SequenceProjection]", [*self.groups]), strict=True))
+
     def new_projection(self, heads: list[int]) -> SequenceProjection:
         """A projection, not this layer's own, for ``heads`` of one k."""
         return self._make_projection(heads=len(heads), slots=self._slots[heads[0]])
@@ -340,6 +394,10 @@ class LinformerAttention(SelfAttention):
         """Raise ConfigurationError where the window is too small for a bias by distance, and InputError for tokens that
         nobody attends to in hidden_states (B, n, D) of more tokens than a window reaches.
         """
+        if self.grid is not None:
+            raise ConfigurationError(
+                "a layer with tile= takes grids only, without relative positions, which are of a text"
+            )
         if shared.distance_bias is not None and self.max_length is not None:
             check_reach(shared.distance_bias.shape[1] // 2, window=self.window, max_length=self.max_length)
         windowed = self.window is not None and not self.reaches_all(hidden_states.shape[1])
@@ -355,16 +413,11 @@ class LinformerAttention(SelfAttention):
         plain = self.grid is None and len(self.head_groups) == 1 and not self.causal
         return plain and not self.reaches_all(length)
 
-    def attend_nothing(
-        self, hidden_states: Tensor, mask: Tensor | None = None, *, output_attentions: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Attention of hidden_states (B, ..., D), n tokens in all, to no tokens: zeros (B, ..., h d), and weights
-        (B, h, n, 0).
-        """
-        tokens = hidden_states.flatten(1, -2)
-        self.check_shape(tokens, "hidden_states")
-        out = hidden_states.new_zeros(*hidden_states.shape[:-1], self.num_heads * self.head_dim)
-        return out, hidden_states.new_zeros(len(tokens), self.num_heads, tokens.shape[1], 0)
+    def attend_nothing(self, hidden_states: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Attention of hidden_states (B, n, D), of ``shape`` before, to no tokens: zeros, and weights (B, h, n, 0)."""
+        batch, length = hidden_states.shape[:2]
+        out = hidden_states.new_zeros(*shape[:-1], self.num_heads * self.head_dim)
+        return out, hidden_states.new_zeros(batch, self.num_heads, length, 0)
 
     def _repeated_sides(self) -> list[Weights]:
         """Weights of keys and values with the rows of each head as often as heads of queries share it."""
@@ -372,25 +425,3 @@ class LinformerAttention(SelfAttention):
         key = repeated_heads(self.key, self.num_key_value_heads, times)
         shares = self.value is self.key
         return [key, key if shares else repeated_heads(self.value, self.num_key_value_heads, times)]
-
-    def _special_case(
-        self, hidden_states: Tensor, context: Tensor | None, context_mask: Tensor | None, grid: tuple[int, ...] | None,
-        shared: Shared,
-    ) -> Callable[..., tuple[Tensor, Tensor | None]] | None:  # fmt: skip
-        """The function that attends in place of the plain steps: (layer, hidden states, mask) -> (B, n, h d), and
-        weights or None. For another source, no tokens, a grid, a cache, heads of several k; else None.
-        """
-        if context is None:
-            context, context_mask = shared.context, shared.context_mask
-        if context is not None:
-            options: Any = {"context": context, "context_mask": context_mask, "projection": shared.projection}
-            return partial(attend_context, **options)
-        if hidden_states.is_nested:  # it has no shape to look at
-            refuse_nested(hidden_states)
-        if not torch.compiler.is_compiling() and 0 in hidden_states.shape[1:-1]:
-            return LinformerAttention.attend_nothing
-        if self.grid is not None:
-            return partial(attend_grid, grid=self.grid, extents=grid, shared=shared)
-        if shared.cache is not None:
-            return partial(attend_cached, shared=shared)
-        return partial(attend_by_groups, shared=shared) if len(self.head_groups) > 1 else None

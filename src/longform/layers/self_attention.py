@@ -111,9 +111,12 @@ class SelfAttention(nn.Module, ABC):
             return hidden
         return hidden.to(torch.get_autocast_dtype(hidden.device.type))
 
-    def convolve(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x (B, n, D), zeros on padding, after the short convolution, if there is one: (B, n, D)."""
-        return x if self.convolution is None else self.convolution(x, mask)
+    def convolve(self, x: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None = None) -> Tensor:
+        """x (B, n, D), zeros on padding, after the short convolution, if there is one: (B, n, D).
+
+        ``grid``: tokens along each axis, of a grid.
+        """
+        return x if self.convolution is None else self.convolution(x, mask, grid)
 
     def check_shape(self, x: Tensor, name: str) -> None:
         """Raise InputError unless ``x`` is (B, n, width), by the width of hidden states or of a context."""
@@ -131,6 +134,8 @@ class SelfAttention(nn.Module, ABC):
 
     def queries_of(self, hidden_states: Tensor, x: Tensor, mask: Tensor | None, shared: Shared) -> Tensor:
         """Queries of every token, (B, h, n, d): of x (B, n, D), as keys are, but where ``shared`` says otherwise."""
+        if shared.context is not None:
+            return self.queries(hidden_states.to(x.dtype))
         if shared.query_mask is not None:
             x = self.convolve(*self.prepare(hidden_states, shared.query_mask))
         elif shared.query is not None:
