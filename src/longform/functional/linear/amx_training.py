@@ -64,9 +64,9 @@ class AmxLinear(torch.autograd.Function):
 
     @staticmethod
     @differentiable_by(plain_linear)
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+    def backward(ctx: Any, saved: Any, gradient: Tensor) -> Gradients:
         """Gradients of x, weight and bias."""
-        x, weight, bias = ctx.saved_tensors
+        x, weight, bias = saved
         into_x, *into_layer = ctx.needs_input_grad
         d_out, d_weight, d_bias = flat_rows(gradient), None, None
         if any(into_layer):
@@ -91,9 +91,9 @@ class AmxFeedForward(torch.autograd.Function):
 
     @staticmethod
     @differentiable_by(_feed_forward)
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+    def backward(ctx: Any, saved: Any, gradient: Tensor) -> Gradients:
         """Gradients of x, W, b, W2 and b2."""
-        x, weight, bias, second, second_bias, before, wide = ctx.saved_tensors
+        x, weight, bias, second, second_bias, before, wide = saved
         d_out, needed = flat_rows(gradient), ctx.needs_input_grad
         d_x, d_weight, d_bias, d_second, d_second_bias = (None,) * 5
         if needed[3] or needed[4]:
