@@ -74,12 +74,12 @@ class ParallelAttention(LinformerAttention):
         return slots
 
     def attend_near_and_far(
-        self, query: Tensor, x: Tensor, mask: Tensor | None, shared: Shared, **options: Any
+        self, query: Tensor, x: Tensor, mask: Tensor | None, shared: Shared, order: Any, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
         """See LinformerAttention: near tokens exactly, far ones in slots of the whole text."""
         part = self.sequence.part
         if part is None:
-            return super().attend_near_and_far(query, x, mask, shared, **options)
+            return super().attend_near_and_far(query, x, mask, shared, order, **options)
         return self._windowed_part(query, x, self.grouped_heads(), part, shared.distance_bias), None
 
     def _share_of_heads(

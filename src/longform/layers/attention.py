@@ -24,7 +24,7 @@ from longform.layers.geometry import (
     check_reach,
     short_convolution_taps,
 )
-from longform.layers.grids import Grid, arrangement, of_flat_grid
+from longform.layers.grids import Arrangement, Grid, arrangement, of_flat_grid
 from longform.layers.head_groups import Group, attend_by_groups, equal_lengths, repeated_heads, slots_of_groups
 from longform.layers.linear import Weights, add_to, are_affine
 from longform.layers.names import named
@@ -253,17 +253,22 @@ class LinformerAttention(SelfAttention):
         if self.grid is not None:
             sizes = shared.grid or self.grid.extents(shape, grid)
             hidden_states, mask = hidden_states.flatten(1, -2), of_flat_grid(mask, shape)
-        x, mask = self.source(hidden_states, mask, shared)  # (B, n, D), zeros on padding; of a context (B, m, .)
-        if not x.shape[1] and not torch.compiler.is_compiling():
+        if shared.context is None:
+            x, mask = self.prepare(hidden_states, mask)  # (B, n, D), zeros on padding
+        else:
+            x, mask = self.prepare_context(hidden_states, shared)  # (B, m, .)
+        if not torch.compiler.is_compiling() and not x.shape[1]:
             return self.attend_nothing(hidden_states, shape)
         x = self.convolve(x, mask, sizes)
-        if self.grid is not None and sizes is not None:
-            order = arrangement(self.grid, sizes, x.device)
-            x, mask = order.arranged(x, mask)
-            shared = shared if shared.rotation is None else shared._replace(rotation=shared.rotation.at(order.there))
-        query = self.queries_of(hidden_states, x, mask, shared)  # (B, h, n, d)
+        if sizes is not None:
+            order = arrangement(cast(Grid, self.grid), sizes, x.device)
+            x, mask, shared = order.arranged(x, mask, shared)
+        if shared.reads_keys_alone:
+            query = self.queries(x, shared.rotation)  # (B, h, n, d)
+        else:
+            query = self.queries_of(hidden_states, x, mask, shared)
         options: Any = {
-            "dropout": self.dropout if self.training else 0.0,
+            "dropout": self.dropout * self.training,
             "distance_bias": shared.distance_bias,
             "output_attentions": output_attentions,
         }
@@ -271,34 +276,33 @@ class LinformerAttention(SelfAttention):
             slots = self.shorten(x, mask, shared)  # keys and values (B, h, k, d)
             out, weights = slot_attention(query, slots.key, slots.value, slot_mask=slots.usable, **options)
         else:
-            neighbours = None if order is None else order.neighbours
-            out, weights = self.attend_near_and_far(query, x, mask, shared, neighbours=neighbours, **options)
-        if order is not None:
-            out, weights = out[:, :, order.back], None if weights is None else weights[:, :, order.back]
-        out = out.transpose(1, 2).flatten(2)  # (B, n, h d)
-        return (out if order is None else out.unflatten(1, shape[1:-1])), weights
+            out, weights = self.attend_near_and_far(query, x, mask, shared, order, **options)
+        if order is None:
+            return out.transpose(1, 2).flatten(2), weights  # (B, n, h d)
+        out, weights = order.restored(out), None if weights is None else order.restored(weights)
+        return out.transpose(1, 2).flatten(2).unflatten(1, shape[1:-1]), weights
 
     def attend_near_and_far(
-        self, query: Tensor, x: Tensor, mask: Tensor | None, shared: Shared, **options: Any
+        self, query: Tensor, x: Tensor, mask: Tensor | None, shared: Shared, order: Arrangement | None, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
         """Context (B, h, n, d) of ``query`` (B, h, n, d) over x (B, n, D): near tokens exactly, far ones in slots; and
-        the weights or None. ``options``: of ``windowed_attention``.
+        the weights or None. ``order``: of a grid's tokens; ``options``: of ``windowed_attention``.
         """
         key, value = self.keys_and_values(x, mask, shared)  # (B, h, n, d) each
         options |= self.near_and_far(mask, x)
+        if order is not None:
+            options["neighbours"] = order.neighbours
         if len(self.head_groups) > 1:
             return attend_by_groups(self.grouped_heads(), query, key, value, mask, x, **options)
         slots = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads them
         return windowed_attention(query, key, value, slots, **options)
 
-    def source(self, hidden_states: Tensor, mask: Tensor | None, shared: Shared) -> tuple[Tensor, Tensor | None]:
-        """Source of keys and values, prepared, and its mask: the input (B, n, D), or the context (B, m, .) if any.
+    def prepare_context(self, hidden_states: Tensor, shared: Shared) -> tuple[Tensor, Tensor | None]:
+        """The context (B, m, .) in ``shared`` and its mask, as ``prepare`` does it, for queries of hidden_states.
 
-        Raises InputError where an input and its context do not match, ConfigurationError for a layer that takes none.
+        Raises InputError where the input and its context do not match, ConfigurationError for a layer that takes none.
         """
-        context = shared.context
-        if context is None:
-            return self.prepare(hidden_states, mask)
+        context, value = cast(Tensor, shared.context), shared.value
         if self.window is not None or self.grid is not None:
             raise ConfigurationError(
                 "a context is attended to through its slots only: make the layer with attention_window=None, "
@@ -306,7 +310,6 @@ class LinformerAttention(SelfAttention):
             )
         self.check_shape(hidden_states, "hidden_states")
         self.check_shape(context, "context")
-        value = shared.value
         if len(context) != len(hidden_states) or (value is not None and value.shape[:2] != context.shape[:2]):
             other = "hidden_states" if value is None else "hidden_states and value"
             raise InputError(f"context (or key) {tuple(context.shape)} and {other} are of other batches or tokens")

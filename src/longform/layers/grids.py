@@ -19,6 +19,7 @@ from torch import Tensor
 from longform.errors import ConfigurationError, InputError
 from longform.functional.execution import kept
 from longform.functional.window.formula import block_count
+from longform.layers.self_attention import Shared
 
 
 class Arrangement(NamedTuple):
@@ -31,11 +32,20 @@ class Arrangement(NamedTuple):
     back: Tensor
     neighbours: Tensor | None
 
-    def arranged(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """hidden (B, n, D) and bool mask (B, n) in places, (B, m, D) and (B, m); zeros where there is no token."""
+    def arranged(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> tuple[Tensor, Tensor, Shared]:
+        """hidden (B, n, D) and bool mask (B, n) in places, (B, m, D) and (B, m); zeros where there is no token.
+
+        ``shared`` comes with its rotation in places too.
+        """
         hidden = torch.where(self.holds[:, None], hidden[:, self.there], 0.0)
         holds = self.holds.expand(len(hidden), -1)
-        return hidden, holds if mask is None else holds & mask[:, self.there]
+        if shared.rotation is not None:
+            shared = shared._replace(rotation=shared.rotation.at(self.there))
+        return hidden, holds if mask is None else holds & mask[:, self.there], shared
+
+    def restored(self, x: Tensor) -> Tensor:
+        """x (B, h, m, .) of places as (B, h, n, .) of tokens."""
+        return x[:, :, self.back]
 
 
 @dataclass(frozen=True)
