@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from longform.choices import POOLED, PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
-from longform.functional.masks import mask_of_text
+from longform.functional.masks import mask_of_text, refuse_nested
 from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
 from longform.layers.causal_cache import attend_cached
@@ -235,6 +235,8 @@ class LinformerAttention(SelfAttention):
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
         shared = shared if context is None else shared._replace(context=context, context_mask=context_mask)
+        if hidden_states.is_nested:  # it has no shape to look at
+            refuse_nested(hidden_states)
         if shared.distance_bias is not None or shared.query_mask is not None:
             self.check_shared(shared, hidden_states)
         if shared.cache is not None:
