@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.functional.execution import Execution, execution_mode
+from longform.functional.execution import Execution, execution_mode, unrounded
 
 Gradients = tuple[Tensor | None, ...]
 Backward = Callable[..., Gradients]
@@ -46,8 +46,7 @@ def differentiable_by(formula: Formula) -> Callable[[Backward], Backward]:
 def _by_formula(formula: Formula, ctx: Any, saved: Sequence[Any], slopes: Gradients) -> Gradients:
     needed, again = ctx.needs_input_grad, torch.is_grad_enabled()
     given = saved[: len(needed) - len(ctx.options)]
-    device = next(x.device.type for x in given if x is not None)
-    with torch.enable_grad(), torch.autocast(device, enabled=False):
+    with torch.enable_grad(), unrounded(next(x for x in given if x is not None)):
         # Views: one input may be made of another, as slots are of keys, and its gradient must not reach that one here.
         inputs = [None if x is None else x.view_as(x) for x in given]
         found = formula(*map(_wide, inputs), *ctx.options)

@@ -133,8 +133,7 @@ def arrangement(grid: Grid, extents: tuple[int, ...], device: torch.device) -> A
     first = torch.arange(front * size, device=device)
     places = torch.cat([torch.where(first < grid.sinks, first, -1), places])
     holds = places >= 0
-    back = torch.empty(grid.sinks + tokens, dtype=torch.long, device=device)
-    back[places[holds]] = holds.nonzero()[:, 0]
+    back = places.where(holds, len(places)).argsort()[: grid.sinks + tokens]
     around = None if grid.block is None else _neighbours(blocks, front, block_count(len(places), size)).to(device)
     return Arrangement(places.clamp(min=0), holds, back, around)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import InputError
+from longform.functional.execution import autocasts
 from longform.functional.masks import blank_padding, checked_mask, refuse_nested
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
@@ -98,7 +99,7 @@ class SelfAttention(nn.Module, ABC):
         width = self.context_size if name == "context" else self.hidden_size
         if hidden_states.is_nested or hidden_states.shape[2:] != (width,):
             self.check_shape(hidden_states, name)
-        hidden, device = hidden_states, hidden_states.device.type
+        hidden = hidden_states
         batch, length, _ = hidden.shape
         if self.max_length is not None and length > self.max_length:
             raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
@@ -106,7 +107,7 @@ class SelfAttention(nn.Module, ABC):
             if mask.is_nested or mask.dtype != torch.bool or mask.shape != (batch, length):
                 mask = checked_mask(mask, batch=batch, length=length)
             hidden = blank_padding(hidden, mask)
-        if hidden.dtype == torch.float32 and torch.is_autocast_enabled(device):
+        if hidden.dtype == torch.float32 and autocasts(hidden):
             hidden = self.rounded(hidden)
         return hidden, mask
 

@@ -46,7 +46,7 @@ def can_run_in_parts(module: nn.Module, x: Tensor) -> bool:
     """Whether ``x`` (B, n, ...) may pass through ``module`` in parts: no gradient, no traced graph, no hook on
     any module in it, and none in training mode.
     """
-    if torch.is_grad_enabled() or not has_values():
+    if torch.is_grad_enabled() or not has_values(x):
         return False
     return not is_seen_inside(module)
 

@@ -35,8 +35,8 @@ def lacks(call: WindowCall, _: bool) -> str | None:
         return "no bias by distance"
     if not call.query.is_cpu:
         return "tensors on a CPU"
-    if not has_values():
-        return "eager execution (no graph is traced, no torch.func transform)"
+    if not has_values(call.query):
+        return "eager execution (no graph is traced, no torch.func transform), tensors with values"
     return None if call.query.shape[0] else "at least one text"
 
 
