@@ -13,7 +13,12 @@ from longform.errors import ConfigurationError
 from longform.functional.positions.tables import extend_positions
 from longform.functional.slots import base_slot_size
 from longform.layers.attention import LinformerAttention
-from longform.layers.sequence_projection import ConvolutionProjection, DenseProjection, WeightedMeanProjection
+from longform.layers.sequence_projection import (
+    ConvolutionProjection,
+    DenseProjection,
+    LatentProjection,
+    WeightedMeanProjection,
+)
 from longform.models.configuration_linformer import LinformerConfig
 
 Lengths = int | list[int] | list[list[int]]
@@ -34,11 +39,16 @@ def grown_slots(projected_length: Lengths, *, old: int, new: int) -> Lengths:
 
 
 def check_extension(config: LinformerConfig, positions: str) -> None:
-    """Raise ConfigurationError for ``positions`` that only a table of positions can have."""
+    """Raise ConfigurationError for ``positions`` that only a table of positions can have, and for mixtures of places."""
     if config.rope_parameters is not None and positions == "interpolate":
         raise ConfigurationError(
             "positions='interpolate' stretches a table of positions, and a model with rotary positions has none: its "
             "angles go on as they are with positions='tile', the default"
+        )
+    if config.projection_options().places:
+        raise ConfigurationError(
+            "projection='content_and_place' has an E for each number of runs, which no other length can take over; make "
+            "a new model"
         )
 
 
@@ -119,6 +129,8 @@ def _tensors(projection: nn.Module) -> list[Tensor]:
         return projection.matrices()
     if isinstance(projection, WeightedMeanProjection):
         return list(projection.scores.weight.unflatten(0, (2, -1, 1)))
+    if isinstance(projection, LatentProjection):
+        return projection.tensors()
     return projection.kernels() if isinstance(projection, ConvolutionProjection) else []
 
 
