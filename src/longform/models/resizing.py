@@ -17,6 +17,7 @@ from longform.layers.sequence_projection import (
     ConvolutionProjection,
     DenseProjection,
     LatentProjection,
+    PlacedMeanProjection,
     WeightedMeanProjection,
 )
 from longform.models.configuration_linformer import LinformerConfig
@@ -39,16 +40,11 @@ def grown_slots(projected_length: Lengths, *, old: int, new: int) -> Lengths:
 
 
 def check_extension(config: LinformerConfig, positions: str) -> None:
-    """Raise ConfigurationError for ``positions`` that only a table of positions can have, and for mixtures of places."""
+    """Raise ConfigurationError for ``positions`` that only a table of positions can have."""
     if config.rope_parameters is not None and positions == "interpolate":
         raise ConfigurationError(
             "positions='interpolate' stretches a table of positions, and a model with rotary positions has none: its "
             "angles go on as they are with positions='tile', the default"
-        )
-    if config.projection_options().places:
-        raise ConfigurationError(
-            "projection='content_and_place' has an E for each number of runs, which no other length can take over; make "
-            "a new model"
         )
 
 
@@ -129,6 +125,8 @@ def _tensors(projection: nn.Module) -> list[Tensor]:
         return projection.matrices()
     if isinstance(projection, WeightedMeanProjection):
         return list(projection.scores.weight.unflatten(0, (2, -1, 1)))
+    if isinstance(projection, PlacedMeanProjection):
+        return [*_tensors(projection.content), *_tensors(projection.places), *projection.place_share]
     if isinstance(projection, LatentProjection):
         return projection.tensors()
     return projection.kernels() if isinstance(projection, ConvolutionProjection) else []
