@@ -245,7 +245,8 @@ class LinformerAttention(SelfAttention):
             out, weights = attend(self, hidden_states, mask, output_attentions=output_attentions)
         else:
             x, mask = self.prepare(hidden_states, mask)  # (B, n, D), zeros on padding
-            x = self.convolve(x, mask)  # (B, n, D)
+            if self.convolution is not None:
+                x = self.convolution(x, mask)  # (B, n, D)
             if shared.query_mask is None and shared.query is None:
                 query = self.queries(x, shared.rotation)  # (B, h, n, d)
             else:

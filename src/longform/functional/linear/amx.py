@@ -17,8 +17,6 @@ from longform.functional.native.jobs import LinearJob, flat_rows, pointer, strid
 from longform.functional.native.library import best_units, run
 
 SIDE = 16  # rows and columns of a tile
-TILES, FLOAT32, FLOAT32_TRANSPOSED = range(3)  # csrc/jobs.h's weight_kind
-NO_EPILOGUE, GELU, GELU_SLOPE = range(3)  # and its epilogue
 SETS = 1024  # rows of so many features, or twice, thrice as many, begin in two of the nearest cache's 64 sets
 
 
@@ -63,7 +61,7 @@ def infer(
     bias = None if bias is None else bias.to(x.dtype).contiguous()
     job = LinearJob(
         weight=pointer(weight, x.dtype, *panels, TILE_MULTIPLE**2), bias=pointer(bias, x.dtype, outputs),
-        rows=len(rows), inputs=inputs, outputs=outputs, kind=TILES, epilogue=GELU if gelu else NO_EPILOGUE,
+        rows=len(rows), inputs=inputs, outputs=outputs, gelu=gelu,
     )  # fmt: skip
     job.x, job.x_row = strided(rows, torch.bfloat16, *rows.shape)
     job.out, job.out_row = strided(out_rows, torch.bfloat16, len(rows), outputs)
