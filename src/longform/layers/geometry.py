@@ -203,10 +203,10 @@ def check_attention(
         )
     if options.places:
         _check_places(options, max_length, attention_window, tile, causal=causal)
+    if causal:  # before the window, which it needs
+        _check_causal(projection, attention_window, head_slots, max_length)
     _check_window(attention_window, options.memory_budget, projection, model_slots or head_slots, max_length)
     _check_selection(selected_slots, attention_window, projection, causal=causal)
-    if causal:
-        _check_causal(projection, attention_window, head_slots, max_length)
 
 
 def _check_places(options: Projection, max_length: int, window: Any, tile: Any, *, causal: bool) -> None:
