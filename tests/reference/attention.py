@@ -204,13 +204,14 @@ def reference_latents(
 ) -> tuple[list[Tensor | None], list[Tensor | None]]:
     """Keys and values of the slots of one text and head, whose tokens have keys and values (d,): s + k entries each.
 
-    With x^ = x / sqrt(mean(x²)) and sums over the valid tokens: q_j = q0_j + g sum_t softmax(q1_j^ k_t^ / sqrt(d)) k_t^,
-    key j is q_j^ times the weight, value j is sum_t softmax(key_j k_t^) v_t. The first ``sinks`` tokens have a slot each
-    in front.
+    With x^ = x / sqrt(mean(x²)) and sums over the valid tokens: l_j = l0_j + g sum_t softmax(s_j^ k_t^ / sqrt(d)) k_t^,
+    key j is l_j^ times the weight, value j is sum_t softmax(key_j k_t^) v_t. The first ``sinks`` tokens have a slot each
+    in front, with k_t^ for a key. Keys come times sqrt(d), by which attention divides.
     """
     seen = [t for t in range(len(key)) if valid[t]]
     first = range(min(sinks, len(key)))
-    keys: list[Tensor | None] = [key[t].double() if valid[t] else None for t in first]
+    root = math.sqrt(len(key[0]))
+    keys: list[Tensor | None] = [_unit(key[t]) * root if valid[t] else None for t in first]
     values: list[Tensor | None] = [value[t].double() if valid[t] else None for t in first]
     unit = [_unit(key[t]) for t in seen]
     for latent, seeker in zip(own.latents, own.seekers, strict=True):
@@ -220,7 +221,7 @@ def reference_latents(
         looks = reference_softmax([(_unit(seeker) * k).sum() / math.sqrt(len(k)) for k in unit])
         query = _unit(latent.double() + own.gate.double() * _mix(looks, unit)) * own.weight.double()
         shares = reference_softmax([(query * k).sum() for k in unit])
-        keys.append(query)
+        keys.append(query * root)
         values.append(_mix(shares, [value[t].double() for t in seen]))
     return keys, values
 
@@ -440,7 +441,7 @@ def reference_layer(
             q, k, v = ([linear(token)[part] for token in tokens] for linear in (query, key, value))
             if (own := memories[i].found) is not None:
                 slot_keys, slot_values = reference_latents(k, v, valid[b], own, sinks=sinks)
-                by_head.append(reference_attention(q, slot_keys, slot_values)[0])
+                by_head.append(reference_attention([_unit(x) for x in q], slot_keys, slot_values)[0])
                 continue
             slot_keys = reference_memory(k, valid[b], memories[i], "key", sinks=sinks, hidden=tokens)
             slot_values = reference_memory(v, valid[b], memories[i], "value", sinks=sinks, hidden=tokens)

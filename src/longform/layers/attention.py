@@ -180,6 +180,7 @@ class LinformerAttention(SelfAttention):
         if share_kv:
             self.value = self.key
         self.sinks = options.sink_tokens if options.kind in POOLED else 0
+        self.meets_latents = not PROJECTION_KINDS[options.kind].has_order
         self.window, self.memory_budget = window, options.memory_budget
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
         self.selected_slots = min(selected_slots, *lengths)  # no more than there are slots
@@ -208,9 +209,25 @@ class LinformerAttention(SelfAttention):
         _move(self, device, dtype)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters of this module anew, not those of the modules in it."""
+        """Draw the parameters of this module anew, not those of the modules in it; queries of latents begin as keys."""
         if self.memory_bias is not None:
             nn.init.zeros_(self.memory_bias)
+        if "query" in self._modules:
+            self.start_queries()
+
+    @torch.no_grad()
+    def start_queries(self) -> None:
+        """Begin queries as keys where slots are latents: a token takes at first from those that it gives to."""
+        if self.queries_begin_as_keys:
+            query, key = self.query, self.key
+            query.weight.copy_(key.weight)
+            if query.bias is not None:
+                query.bias.copy_(key.bias)
+
+    @property
+    def queries_begin_as_keys(self) -> bool:
+        """Whether slots are latents, and the layers of queries and keys of one shape."""
+        return self.meets_latents and self.query.weight.shape == self.key.weight.shape
 
     def forward(
         self,

@@ -20,7 +20,7 @@ from longform.functional.dense import (
     shortened_heads,
 )
 from longform.functional.execution import cached_in_forward
-from longform.functional.latent import latent_slots
+from longform.functional.latent import latent_slots, unit_rms
 from longform.functional.masks import blank_padding, without_first
 from longform.functional.slots import (
     Runs,
@@ -520,7 +520,7 @@ class LatentProjection(SequenceProjection):
         self.reset_parameters()
 
     def tensors(self) -> list[Tensor]:
-        """What is learned, a row for each head: latents, seekers, gates and the norm's weights."""
+        """A row for each head: latents, seekers, gates and the norm's weights, as ``latent_slots`` takes them."""
         return [part(None) for part in (self.latents, self.seekers, self.gate, self.norm)]
 
     def reset_parameters(self) -> None:
@@ -529,17 +529,15 @@ class LatentProjection(SequenceProjection):
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
         """What each latent finds among keys and values of all tokens."""
-        keys, values = latent_slots(
-            *(x.transpose(1, 2) for x in (key, value)), self.latents(None), self.norm(None),
-            seekers=self.seekers(None), gate=self.gate(None), mask=mask,
-        )  # fmt: skip
+        keys, values = latent_slots(*(x.transpose(1, 2) for x in (key, value)), *self.tensors(), mask=mask)
         if not self.sinks:
             return Slots(keys, values, None, None)
         (batch, length), sinks = key.shape[:2], self.sinks
         seen = sink_counts(mask, batch=batch, length=length, sinks=sinks, device=key.device) > 0
         usable = torch.cat([seen, seen.new_ones(batch, keys.shape[2])], dim=1)[:, None]
-        first = (first_tokens(x, sinks).transpose(1, 2) for x in (key, value))
-        return Slots(*(torch.cat(both, dim=2) for both in zip(first, (keys, values), strict=True)), usable, None)
+        own = unit_rms(first_tokens(key, sinks)) * key.shape[-1] ** 0.5, first_tokens(value, sinks)
+        both = (torch.cat([x.transpose(1, 2), rest], dim=2) for x, rest in zip(own, (keys, values), strict=True))
+        return Slots(*both, usable, None)
 
 
 def _reset(projection: nn.Module) -> None:
