@@ -436,8 +436,9 @@ class PlacedMeanProjection(SequenceProjection):
 
     def _sum(self, content: Slots, places: Slots) -> Slots:
         shares = self.place_share.to(content.key.dtype)
-        # A shorter text has fewer runs than E has rows. A slice would tie a compiled graph to some lengths.
-        first = torch.arange(content.key.shape[2], device=content.key.device)
+        # A shorter text has fewer runs than E has rows, a compiled graph more, which are empty. A slice would tie it to
+        # some lengths.
+        first = torch.arange(content.key.shape[2], device=content.key.device).clamp(max=places.key.shape[2] - 1)
         key = content.key + shares[0] * places.key.index_select(2, first)
         return content._replace(key=key, value=content.value + shares[1] * places.value.index_select(2, first))
 

@@ -1,8 +1,7 @@
 """Which attention learns a field from points in any order: Darcy flow (darcy.py), one backbone, many kinds.
 
     python -m longform_lab.experiments.points --tasks shuffled raster      # measure; goes on where the records end
-    python -m longform_lab.experiments.points --steps                      # time of a step against full attention's
-    python -m longform_lab.experiments.points --draw                       # the picture
+    python -m longform_lab.experiments.points --steps --kinds latent       # time of a step against full attention's
 
 Coefficient and coordinates in, pressure out; relative L2 error. Two layers over each point, four blocks 64 wide of 4
 heads with k = 64, a norm, a number; AdamW, one cycle of the rate, gradients of norm 1 at most. Each kind has three rates
@@ -207,11 +206,12 @@ def run(tasks: list[str], kinds: list[str], seeds: list[int]) -> Iterator[Record
             yield measure(name, kind, rate=rate, seed=seed)
 
 
-def time_steps(rounds: int = 5) -> Iterator[Record]:
+def time_steps(kinds: list[str], rounds: int = 5) -> Iterator[Record]:
     """Seconds of a step of training on one sample of 4,096 points, each kind's beside full attention's, alternating."""
     task, points = TASKS["field"], torch.rand(1, STEP_POINTS, 3)
-    for kind in ("latent", "default", *list(RIVALS)[1:]):
-        models, found = [Operator(each, task) for each in ("full attention", kind)], [[], []]
+    for kind in kinds:
+        models = [Operator(each, task) for each in ("full attention", kind)]
+        found: list[list[float]] = [[], []]
         for _ in range(rounds + 1):
             for model, times in zip(models, found, strict=True):
                 began = time.process_time()
@@ -235,7 +235,7 @@ def main() -> None:
     made.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     made.add_argument("--steps", action="store_true")
     given = made.parse_args()
-    for record in time_steps() if given.steps else run(given.tasks, given.kinds, given.seeds):
+    for record in time_steps(given.kinds) if given.steps else run(given.tasks, given.kinds, given.seeds):
         print(record.settings, dict(record.metrics), flush=True)
         append_records(RECORDS / f"{record.name}.jsonl", [record])
 
