@@ -129,7 +129,9 @@ def model(kind: str, cls: type = LinformerModel, **options: Any) -> Any:
     made = cls(config(kind, **options)).eval()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
-            if name.endswith(("memory_bias", "kernel", "matrix", "bias", "convolution.weight", "latents", "place_share")):
+            if name.endswith(
+                ("memory_bias", "kernel", "matrix", "bias", "convolution.weight", "latents", "place_share")
+            ):
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return made
 

@@ -39,8 +39,8 @@ class ReferenceLatents(NamedTuple):
 class ReferenceMemory(NamedTuple):
     """How one head shortens the sequence.
 
-    kind: "dense" (linear and random), "weighted_mean", "mean", "max", "convolution" or "latent"; slots: k; max_length: N;
-    key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", what a hidden state (D,) is multiplied
+    kind: "dense" (linear and random), "weighted_mean", "mean", "max", "convolution" or "latent"; slots: k;
+    max_length: N; key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", what a hidden state (D,) is multiplied
     with for its score in "weighted_mean", None otherwise; found: of "latent".
     """
 
@@ -205,8 +205,8 @@ def reference_latents(
     """Keys and values of the slots of one text and head, whose tokens have keys and values (d,): s + k entries each.
 
     With x^ = x / sqrt(mean(x²)) and sums over the valid tokens: l_j = l0_j + g sum_t softmax(s_j^ k_t^ / sqrt(d)) k_t^,
-    key j is l_j^ times the weight, value j is sum_t softmax(key_j k_t^) v_t. The first ``sinks`` tokens have a slot each
-    in front, with k_t^ for a key. Keys come times sqrt(d), by which attention divides.
+    key j is l_j^ times the weight, value j is sum_t softmax(key_j k_t^) v_t. The first ``sinks`` tokens have a slot
+    each in front, with k_t^ for a key. Keys come times sqrt(d), by which attention divides.
     """
     seen = [t for t in range(len(key)) if valid[t]]
     first = range(min(sinks, len(key)))

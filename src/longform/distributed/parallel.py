@@ -47,9 +47,9 @@ def sequence_parallel(model: Model, group: ProcessGroup | None = None) -> Model:
     their names. Gradients pass through the messages; a loss is the caller's.
 
     Raises ConfigurationError for another model, and for one of rotary positions, local layers, selected slots, keys
-    that heads share, latents or "content_and_place"; where torch.distributed was not initialised, for more processes than the longest text has blocks,
-    and for a window across everything. The model then raises InputError where processes are given different texts, and
-    for attention weights.
+    that heads share, latents or "content_and_place"; where torch.distributed was not initialised, for more processes
+    than the longest text has blocks, and for a window across everything. The model then raises InputError where
+    processes are given different texts, and for attention weights.
     """
     if not isinstance(model, SERVED):
         raise ConfigurationError(

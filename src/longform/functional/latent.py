@@ -1,12 +1,12 @@
 """Slots that the input makes itself: k latents of each head attend to all tokens, in whatever order these come.
 
-    l = l0 + g softmax(s^ K^T / sqrt(d)) K^      latents: learned ones, and what their seekers s find; g is zero at first
-    l' = l^ w                                    w: learned, of each head
-    E = softmax(l' K^T), V' = E V                (k, n): what each latent gathers; no place is in it
-    out = softmax(Q^ l'T) V'                     each token takes from the latents
+    l = l0 + g softmax(s^ K^T / sqrt(d)) K^     latents: learned ones, and what their seekers s find; g is zero at first
+    l' = l^ w                                   w: learned, of each head
+    E = softmax(l' K^T), V' = E V               (k, n): what each latent gathers; no place is in it
+    out = softmax(Q^ l'T) V'                    each token takes from the latents
 
-x^ is x / sqrt(mean(x^2)). A permutation of the tokens permutes the output. Each step is attention with few queries or few
-keys, O(n k).
+x^ is x / sqrt(mean(x^2)). A permutation of the tokens permutes the output. Each step is attention with few queries or
+few keys, O(n k).
 
 Inducing points that attend to a set are Set Transformer's (Lee et al., arXiv 1810.00825), Perceiver's (2103.03206) and
 Luna's (2106.01540), where they are the context of what follows; that latents are also the keys by which a token takes
@@ -45,8 +45,8 @@ def latent_slots(
 ) -> tuple[Tensor, Tensor]:
     """Keys and values of the slots, (B, h, k, d) each, of keys and values (B, h, n, d) of the tokens.
 
-    ``latents`` l0 and ``seekers`` s (h, k, d), ``gate`` g (h, 1, 1), ``weight`` w (h, 1, d); ``mask`` bool (B, n), False
-    for padding. Keys are l' sqrt(d), for attention that divides by that. A text of no tokens has values of zero.
+    ``latents`` l0 and ``seekers`` s (h, k, d), ``gate`` g (h, 1, 1), ``weight`` w (h, 1, d); ``mask`` bool (B, n),
+    False for padding. Keys are l' sqrt(d), for attention that divides by that. A text of no tokens has values of zero.
     """
     batch, dtype, keys = key.shape[0], key.dtype, unit_rms(key)
     found, _ = slot_attention(_of_all(unit_rms(seekers), batch, dtype), keys, keys, slot_mask=mask)

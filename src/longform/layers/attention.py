@@ -87,8 +87,8 @@ class LinformerAttention(SelfAttention):
     * ``tokens_per_slot`` in place of k: a slot for so many tokens, whatever the length; 4 where neither is given, and
       64 slots of "latent".
     * ``projection``: how keys and values are shortened, a name ("weighted_mean", "by_place", "content_and_place",
-      "latent", "mean", "max", "convolution", "linear", "random") or a Projection with its options (of kind "linear" unless it
-      says another).
+      "latent", "mean", "max", "convolution", "linear", "random") or a Projection with its options (of kind "linear"
+      unless it says another).
     * ``attention_window``: None, or tokens that are seen exactly on each side, in blocks of that size.
     * ``selected_slots``: far slots that each block sees token by token.
     * ``short_convolution``: taps, an odd number, of a convolution over neighbouring tokens that is added to the input;

@@ -44,8 +44,8 @@ def effective_attention(
     V (B, h, n, d): the layer's values before they are shortened. For linear and random projections and means, with or
     without a window. ``shared_projection``, ``distance_bias``, ``rotation``: what ``layer`` takes. Memory O(n²): for
     looking.
-    Raises InputError for max (no linear map), convolution (one map a channel) and latents, for selected slots, whose weights
-    are sums over their tokens, and for what the layer refuses.
+    Raises InputError for max (no linear map), convolution (one map a channel) and latents, for selected slots, whose
+    weights are sums over their tokens, and for what the layer refuses.
     """
     hidden, mask = layer.prepare(hidden_states, attention_mask)
     hidden = layer.convolve(hidden, mask)
@@ -96,9 +96,8 @@ def value_rows(projection: SequenceProjection, mask: Tensor | None, hidden: Tens
     """
     if isinstance(projection, MaxProjection | ConvolutionProjection | LatentProjection):
         raise InputError(
-            f"{type(projection).__name__} has no n x n map here: a maximum is not linear, a convolution has another map "
-            "for each channel, and latents make E of the keys; the weights (output_attentions=True) can still be looked "
-            "at"
+            f"{type(projection).__name__} has no n x n map: a maximum is not linear, a convolution has another map for "
+            "each channel, and latents make E of the keys; the weights (output_attentions=True) can still be looked at"
         )
     batch, length, _ = hidden.shape
     units = torch.eye(length, length + 1, dtype=hidden.dtype, device=hidden.device).expand(batch, -1, -1)

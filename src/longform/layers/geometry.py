@@ -28,13 +28,14 @@ class Projection:
     """Options by which a layer shortens keys and values to slots; a name is a ``kind`` with the other defaults.
 
     ``kind``: "linear" (the paper's learned E and F), "weighted_mean" (means of runs of tokens weighted by content),
-    "mean", "max", "convolution", "random" or "latent" (E made of the input, without regard to its order). ``sharing``: "none" (an E and F a head), "headwise" (one each for all
-    heads), "key_value" (E = F), "layerwise" (E = F, handed to ``forward`` by its owner). ``init``: how a linear E
-    begins: "block_mean", means of k runs, or "normal", N(0, 1/k), as in the paper's theory. ``frozen``: nothing of it
-    is trained. ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows
-    of E that start as one token each). ``memory_budget``: how many tokens all slots together stand for at most beside a
-    window, or None. ``rescale`` False and ``bias`` (a number a slot, from zero): a linear E as other packages have it,
-    which shorter texts meet as it is. ``places``: to each weighted mean a learned mixture of all places is added.
+    "mean", "max", "convolution", "random" or "latent" (E made of the input, whatever its order). ``sharing``: "none"
+    (an E and F a head), "headwise" (one each for all heads), "key_value" (E = F), "layerwise" (E = F, handed to
+    ``forward`` by its owner). ``init``: how a linear E begins: "block_mean", means of k runs, or "normal", N(0, 1/k),
+    as in the paper's theory. ``frozen``: nothing of it is trained. ``sink_tokens``: leading tokens that every query
+    sees exactly, beside the k slots (with a dense E: rows of E that start as one token each). ``memory_budget``: how
+    many tokens all slots together stand for at most beside a window, or None. ``rescale`` False and ``bias`` (a number
+    a slot, from zero): a linear E as other packages have it, which shorter texts meet as it is. ``places``: to each
+    weighted mean a learned mixture of all places is added.
 
     Two names stand for a kind with options: "by_place", ``Projection("linear", init="normal")``, and
     "content_and_place", ``Projection("weighted_mean", places=True)``.
@@ -239,7 +240,11 @@ MODEL_WORDS = {
 
 def in_model_words(message: str) -> str:
     """A layer's ``message`` with the names that a configuration has for its arguments."""
-    return re.sub(r"\b(max_length|num_heads|num_prefix_tokens|(?:sharing|init)(?==))\b", lambda found: MODEL_WORDS[found[1]], message)
+    return re.sub(
+        r"\b(max_length|num_heads|num_prefix_tokens|(?:sharing|init)(?==))\b",
+        lambda found: MODEL_WORDS[found[1]],
+        message,
+    )
 
 
 def head_size(hidden_size: int, num_heads: int, head_dim: int | None = None) -> int:

@@ -65,8 +65,8 @@ class LinformerConfig(PreTrainedConfig):
     same size, or "none" where there are none.
     ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.
     ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head.
-    ``projection``: "linear", "weighted_mean", "mean", "max", "convolution", "random" or "latent"; "by_place" is "linear"
-    with ``projection_init`` "normal", "content_and_place" adds that to "weighted_mean".
+    ``projection``: "linear", "weighted_mean", "mean", "max", "convolution", "random" or "latent"; "by_place" is
+    "linear" with ``projection_init`` "normal", "content_and_place" adds that to "weighted_mean".
     ``projection_sharing``: "none", "headwise", "key_value" or "layerwise".
     ``projection_init``: how E and F begin: "block_mean", means of runs of tokens, or "normal", N(0, 1/k).
     ``freeze_projection``: E and F are not trained.

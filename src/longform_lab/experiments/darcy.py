@@ -1,4 +1,4 @@
-"""Pressure of a fluid in porous ground (Darcy flow), solved here: -div(a grad p) = 1 in the unit square, p = 0 around it.
+"""Pressure of a fluid in porous ground (Darcy flow), solved here: -div(a grad p) = 1 in the unit square, p = 0 around.
 
 a is 12 where a smooth random field is above zero and 3 elsewhere, as in Li et al., arXiv 2010.08895, section 5.2: the
 field is Gaussian with covariance (-Laplace + 9)^-2. Finite volumes of 64 x 64 cells, the flow between two cells by the
@@ -28,9 +28,7 @@ class Samples(NamedTuple):
     def at(self, places: Tensor) -> "Samples":
         """The points whose numbers are in ``places`` long (m) or, of each sample its own, (N, m)."""
         places = places.expand(len(self.points), -1)
-        return Samples(
-            self.points.gather(1, places[..., None].expand(-1, -1, 3)), self.pressure.gather(1, places)
-        )
+        return Samples(self.points.gather(1, places[..., None].expand(-1, -1, 3)), self.pressure.gather(1, places))
 
     def grid(self, side: int) -> "Samples":
         """The samples on every (64 / ``side``)-th cell along each axis, in raster order."""

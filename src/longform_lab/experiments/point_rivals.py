@@ -72,8 +72,8 @@ class InducedAttention(_Mixer):
 
 
 class SliceAttention(_Mixer):
-    """Transolver's attention between slices (Wu et al., arXiv 2402.02366, equations 1 to 4): points share themselves out
-    to k slices, whose means attend to each other, and each point takes of them as it gave.
+    """Transolver's attention between slices (Wu et al., arXiv 2402.02366, equations 1 to 4): points share themselves
+    out to k slices, whose means attend to each other, and each point takes of them as it gave.
     """
 
     def __init__(self, width: int, heads: int, slots: int) -> None:

@@ -4,7 +4,7 @@
     python -m longform_lab.experiments.points --steps --kinds latent       # time of a step against full attention's
 
 Coefficient and coordinates in, pressure out; relative L2 error. Two layers over each point, four blocks 64 wide of 4
-heads with k = 64, a norm, a number; AdamW, one cycle of the rate, gradients of norm 1 at most. Each kind has three rates
+heads with k = 64, a norm, a number; AdamW, one cycle of the rate, gradients of norm 1 at most. A kind has three rates
 with seed 0, and other seeds the one that was best on validation samples. What is in the records does not run again.
 
 Axes: N samples, B batch, n points, D hidden.

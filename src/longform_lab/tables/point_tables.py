@@ -50,7 +50,7 @@ def _points(rows: Rows) -> Cells:
         errors = [each.mean(f"error_{side}") for side in TESTED[each.task]]
         shown = [MISSING if error is None else f"{error:.4f}" for error in errors]
         cells.append([
-            TASKS[each.task], each.kind, *(shown + [MISSING])[:2], f"{settings['parameters']:,}",
+            TASKS[each.task], each.kind, *[*shown, MISSING][:2], f"{settings['parameters']:,}",
             f"{each.mean('cpu_seconds'):,.0f}", f"{settings['rate']:g} of {each.rates}", str(len(each.rows)),
         ])  # fmt: skip
     heads = ["points", "attention", "error", "error at twice the side", "parameters", "CPU s", "rate", "seeds"]

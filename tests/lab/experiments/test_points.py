@@ -142,7 +142,10 @@ def test_a_small_run_is_a_record_and_does_not_run_again(monkeypatch, tmp_path):
         found.append((record.settings["kind"], record.settings["rate"], record.settings["seed"]))
         assert {"validation", "error_16", "error_32", "cpu_seconds"} == set(record.metrics)
     assert found[:2] == [("latent", 2e-3, 0), ("latent", 1e-3, 0)]
-    assert found[2][1:] == (points.best_rate([vars(each) for each in points.read_records([tmp_path / "points.jsonl"])]), 1)
+    assert found[2][1:] == (
+        points.best_rate([vars(each) for each in points.read_records([tmp_path / "points.jsonl"])]),
+        1,
+    )
     assert len(found) == 3
     assert list(points.run(["shuffled"], ["latent"], [0, 1])) == []
 
