@@ -63,7 +63,9 @@ class LinformerAttention(SelfAttention):
     that fits the text into k slots, so that a text of at most k tokens is attended to exactly. "max" takes the largest
     of each feature, "convolution" learned taps. "by_place" is "linear" with E and F that begin as N(0, 1/k) and learn
     at the network's rate, "content_and_place" adds such E and F, times a number of each head that begins at zero, to
-    weighted means. E and F use their first n columns; padding never counts.
+    weighted means. E and F use their first n columns; padding never counts. "latent" has no order: E is made of the
+    input, by latents of each head that attend to it, see functional/latent.py, and a permutation of the tokens permutes
+    the output, where neither positions nor a short convolution nor prefix tokens are there.
 
     With an ``attention_window`` of w tokens, a multiple of c, a query of block i sees the tokens of blocks i-1, i and
     i+1 themselves, and of slots only those of other blocks, in one softmax, in which the logit of a slot gets + log c_j
@@ -78,17 +80,18 @@ class LinformerAttention(SelfAttention):
     Arguments:
 
     * ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h).
-    * ``max_length`` N: the most tokens; None for any number, with ``tokens_per_slot`` and runs of tokens.
+    * ``max_length`` N: the most tokens; None for any number, with ``tokens_per_slot`` and runs of tokens, or latents.
     * ``projected_length``: k, the most slots (a shorter text has fewer); a list of h (one for each head, with
       Projection(kind, sharing="none")); or "auto", a slot for 4 tokens, at least 64 slots and at most 256.
-    * ``tokens_per_slot`` in place of k: a slot for so many tokens, whatever the length; 4 where neither is given.
+    * ``tokens_per_slot`` in place of k: a slot for so many tokens, whatever the length; 4 where neither is given, and
+      64 slots of "latent".
     * ``projection``: how keys and values are shortened, a name ("weighted_mean", "by_place", "content_and_place",
-      "mean", "max", "convolution", "linear", "random") or a Projection with its options (of kind "linear" unless it
-      says another).
+      "latent", "mean", "max", "convolution", "linear", "random") or a Projection with its options (of kind "linear"
+      unless it says another).
     * ``attention_window``: None, or tokens that are seen exactly on each side, in blocks of that size.
     * ``selected_slots``: far slots that each block sees token by token.
     * ``short_convolution``: taps, an odd number, of a convolution over neighbouring tokens that is added to the input;
-      0 for none; None for 5, and for none with "linear" and "random", as the paper has it.
+      0 for none; None for 5, and for none with "linear" and "random", as the paper has it, and "latent".
     * ``dropout``: of attention weights. ``bias``: of the four projections of features.
     * ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None for h of them.
     * ``share_kv``: values are the keys, of one layer.
@@ -176,6 +179,7 @@ class LinformerAttention(SelfAttention):
         if share_kv:
             self.value = self.key
         self.sinks = options.sink_tokens if options.kind in POOLED else 0
+        self.meets_latents = not PROJECTION_KINDS[options.kind].has_order
         self.window, self.memory_budget = window, options.memory_budget
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
         self.selected_slots = min(selected_slots, *lengths)  # no more than there are slots
@@ -204,9 +208,25 @@ class LinformerAttention(SelfAttention):
         _move(self, device, dtype)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters of this module anew, not those of the modules in it."""
+        """Draw the parameters of this module anew, not those of the modules in it; queries of latents begin as keys."""
         if self.memory_bias is not None:
             nn.init.zeros_(self.memory_bias)
+        if "query" in self._modules:
+            self.start_queries()
+
+    @torch.no_grad()
+    def start_queries(self) -> None:
+        """Begin queries as keys where slots are latents: a token takes at first from those that it gives to."""
+        if self.queries_begin_as_keys:
+            query, key = self.query, self.key
+            query.weight.copy_(key.weight)
+            if query.bias is not None:
+                query.bias.copy_(key.bias)
+
+    @property
+    def queries_begin_as_keys(self) -> bool:
+        """Whether slots are latents, and the layers of queries and keys of one shape."""
+        return self.meets_latents and self.query.weight.shape == self.key.weight.shape
 
     def forward(
         self,

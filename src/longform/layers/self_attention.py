@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from longform.errors import InputError
 from longform.functional.execution import autocasts
+from longform.functional.latent import unit_rms
 from longform.functional.masks import blank_padding, checked_mask, refuse_nested
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
@@ -74,6 +75,7 @@ class SelfAttention(nn.Module, ABC):
         self.context_size = context_size or hidden_size
         self.make_features(bias=bias)
         self.convolution: ShortConvolution | None = None
+        self.meets_latents = False
 
     def make_features(self, *, bias: bool) -> None:
         """Make the four projections of features."""
@@ -149,8 +151,10 @@ class SelfAttention(nn.Module, ABC):
         return self.queries(x, shared.rotation)
 
     def queries(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
-        """x (B, n, D) -> (B, h, n, d), turned by ``rotation``."""
+        """x (B, n, D) -> (B, h, n, d), turned by ``rotation``; of a mean square of one where slots are latents."""
         query = self.query(x).unflatten(2, (self.num_heads, -1))
+        if self.meets_latents:
+            query = unit_rms(query)
         return (query if rotation is None else rotated(query, rotation)).transpose(1, 2)
 
     def keys_and_values(self, x: Tensor, mask: Tensor | None, shared: Shared = NOTHING_SHARED) -> tuple[Tensor, Tensor]:

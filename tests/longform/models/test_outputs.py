@@ -21,6 +21,7 @@ WIDTHS = {  # of the attention weights of a text of 32 tokens
     "convolution-window": 8 + 3 * 8, "mean-sinks": 2 + 8, "mean-window-sinks": 2 + 8 + 3 * 8,
     "mean-window-distances": 1 + 8 + 3 * 8, "mean-window-selection": 1 + 8 + 3 * 4,
     "rotary-window-selection": 8 + 3 * 4,
+    "by_place": 8, "content_and_place": 8, "latent": 8, "latent-sinks": 2 + 8, "latent-rotary": 8,
     "rotary": 8, "rotary-window": 1 + 8 + 3 * 8, "rotary-local": 3 * 11,  # which is 1 + 8 + 3 * 8 in its first layer
     "narrow heads": 2 + 8 + 3 * 8, "wide heads": 8, "wide rotary heads": 8 + 3 * 8, "window over everything": 32,
 }  # fmt: skip
