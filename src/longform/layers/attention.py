@@ -255,8 +255,6 @@ class LinformerAttention(SelfAttention):
         small for a bias by distance.
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
-        if shared.distance_bias is not None or shared.query_mask is not None:
-            self.check_shared(shared, hidden_states)
         attend = self._special_case(hidden_states, context, context_mask, grid, shared)
         if attend is not None:
             out, weights = attend(self, hidden_states, mask, output_attentions=output_attentions)
@@ -398,8 +396,11 @@ class LinformerAttention(SelfAttention):
         shared: Shared,
     ) -> Callable[..., tuple[Tensor, Tensor | None]] | None:  # fmt: skip
         """The function that attends in place of the plain steps: (layer, hidden states, mask) -> (B, n, h d), and
-        weights or None. For another source, no tokens, a grid, a cache, heads of several k; else None.
+        weights or None. For another source, no tokens, a grid, a cache, heads of several k; else None. Raises what
+        ``check_shared`` does.
         """
+        if shared.distance_bias is not None or shared.query_mask is not None:
+            self.check_shared(shared, hidden_states)
         if context is None:
             context, context_mask = shared.context, shared.context_mask
         if context is not None:

@@ -106,9 +106,15 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None, shared: Shared, output_attentions: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """hidden_states (B, n, D), bool mask (B, n) or None -> (B, n, D), and attention weights or None."""
+        self, hidden_states: Tensor, attention_mask: Tensor | None, shared: Shared, output_attentions: bool = False,
+        distance_bias: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """hidden_states (B, n, D), bool mask (B, n) or None -> (B, n, D), and attention weights or None.
+
+        ``distance_bias``: in place of that in ``shared``: re-entrant checkpointing sees only arguments themselves.
+        """
+        if distance_bias is not None:
+            shared = shared._replace(distance_bias=distance_bias)
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
         result = self.attention(source, attention_mask, shared=shared, output_attentions=output_attentions)
         out, weights = result if output_attentions else (result, None)

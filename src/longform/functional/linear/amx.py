@@ -20,15 +20,10 @@ SIDE = 16  # rows and columns of a tile
 SETS = 1024  # rows of so many features, or twice, thrice as many, begin in two of the nearest cache's 64 sets
 
 
-def has_units() -> bool:
-    """Whether this machine has what the kernels are compiled for."""
-    return best_units() == "amx"
-
-
 def fits(weight: Tensor) -> bool:
     """Whether the kernel takes such a weight (F, D), and this machine has its units."""
     taken = weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.numel() > 0
-    return taken and not any(size % TILE_MULTIPLE for size in weight.shape) and has_units()
+    return taken and not any(size % TILE_MULTIPLE for size in weight.shape) and best_units() == "amx"
 
 
 def tiled(weight: Tensor) -> Tensor:
