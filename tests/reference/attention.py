@@ -40,8 +40,8 @@ class ReferenceMemory(NamedTuple):
     """How one head shortens the sequence.
 
     kind: "dense" (linear and random), "weighted_mean", "mean", "max", "convolution" or "latent"; slots: k;
-    max_length: N; key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", what a hidden state (D,) is multiplied
-    with for its score in "weighted_mean", None otherwise; found: of "latent".
+    max_length: N; key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", what a hidden state (D,) is
+    multiplied with for its score in "weighted_mean", None otherwise; found: of "latent".
     """
 
     kind: str

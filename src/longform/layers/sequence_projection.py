@@ -529,7 +529,7 @@ class LatentProjection(SequenceProjection):
         _reset(self)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
-        """What each latent finds among keys and values of all tokens."""
+        """Slots of what each latent finds among keys and values of all tokens."""
         keys, values = latent_slots(*(x.transpose(1, 2) for x in (key, value)), *self.tensors(), mask=mask)
         if not self.sinks:
             return Slots(keys, values, None, None)

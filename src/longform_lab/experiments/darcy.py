@@ -51,9 +51,11 @@ def pressure(conductivity: np.ndarray) -> np.ndarray:
     """p (s, s) at the middles of the cells of a ``conductivity`` (s, s)."""
     sparse, solve = require("scipy.sparse", extra="train"), require("scipy.sparse.linalg", extra="train").spsolve
     cells, numbers = len(conductivity), np.arange(conductivity.size).reshape(conductivity.shape)
-    diagonal, rows, columns, flows = np.zeros(conductivity.shape), [], [], []
+    diagonal = np.zeros(conductivity.shape)
+    rows, columns, flows = [], [], []
     for axis in (0, 1):
-        a, number, total = (np.moveaxis(each, axis, 0) for each in (conductivity, numbers, diagonal))
+        a, number = (np.moveaxis(each, axis, 0) for each in (conductivity, numbers))
+        total: np.ndarray = np.moveaxis(diagonal, axis, 0)  # a view
         between = 2.0 / (1.0 / a[1:] + 1.0 / a[:-1])
         total[1:] += between
         total[:-1] += between

@@ -3,6 +3,8 @@
 Axes: B batch, n points, D hidden, h heads, d head dimension, k latents or slices.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, softmax
@@ -137,7 +139,7 @@ def _gather_and_scatter(latents: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return scaled_dot_product_attention(key, latents, found, scale=STEEP)
 
 
-RIVALS: dict[str, type[_Mixer]] = {
+RIVALS: dict[str, Callable[[int, int, int], nn.Module]] = {  # of width, heads and slots
     "full attention": FullAttention,
     "induced points (Set Transformer)": InducedAttention,
     "slices (Transolver)": SliceAttention,
