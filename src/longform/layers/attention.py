@@ -315,7 +315,7 @@ class LinformerAttention(SelfAttention):
         if order is not None:
             options["neighbours"] = order.neighbours
         if len(self.head_groups) > 1:
-            return attend_by_groups(self.grouped_heads(), query, key, value, mask, x, **options)
+            return attend_by_groups(self.grouped_heads(), query, key, value, x, **options)
         slots = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads them
         return windowed_attention(query, key, value, slots, **options)
 

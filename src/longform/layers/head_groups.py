@@ -64,8 +64,7 @@ def in_front(x: Tensor, length: int, axis: int) -> Tensor:
 
 
 def attend_by_groups(
-    groups: list[Group], query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor,
-    *, output_attentions: bool, **options: Any,
+    groups: list[Group], query: Tensor, key: Tensor, value: Tensor, x: Tensor, *, output_attentions: bool, **options: Any,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """``windowed_attention`` of heads with several k, each group by itself: query, key, value (B, h, n, d), x (B, n, D)
     -> (B, h, n, d), and weights or None.
@@ -73,7 +72,7 @@ def attend_by_groups(
     parts: list[Any] = []
     for heads, projection in groups:
         own = [of_heads(each, heads, 1) for each in (query, key, value)]
-        form_slots = partial(projection.from_heads, *(each.transpose(1, 2) for each in own[1:]), mask, x)
+        form_slots = partial(projection.from_heads, *(each.transpose(1, 2) for each in own[1:]), options["mask"], x)
         biases = {name: options[name] for name in ("memory_bias", "distance_bias")}
         of_group: Any = {name: None if bias is None else of_heads(bias, heads, 0) for name, bias in biases.items()}
         attend = weighted_window if output_attentions else windowed_attention
