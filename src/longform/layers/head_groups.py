@@ -64,7 +64,8 @@ def in_front(x: Tensor, length: int, axis: int) -> Tensor:
 
 
 def attend_by_groups(
-    groups: list[Group], query: Tensor, key: Tensor, value: Tensor, x: Tensor, *, output_attentions: bool, **options: Any,
+    groups: list[Group], query: Tensor, key: Tensor, value: Tensor, x: Tensor, *, output_attentions: bool,
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """``windowed_attention`` of heads with several k, each group by itself: query, key, value (B, h, n, d), x (B, n, D)
     -> (B, h, n, d), and weights or None.
