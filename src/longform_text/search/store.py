@@ -171,6 +171,11 @@ def about(database: sqlite3.Connection) -> tuple[dict[str, Any], int]:
     return json.loads(identity), changes
 
 
+def identify(database: sqlite3.Connection, identity: Mapping[str, Any]) -> None:
+    """Write what all passages of the index have in common."""
+    database.execute("UPDATE about SET identity = ?", (json.dumps(identity),))
+
+
 def entries_of(database: sqlite3.Connection) -> dict[str, FileEntry]:
     """The files by name, in order."""
     found = database.execute("SELECT name, size, changed, key, how, documents, whole, reason FROM files ORDER BY name")
