@@ -341,7 +341,7 @@ def _reading(stretch: _Stretch, tokens: _Tokens, chunks: Sequence[Chunk], specia
 
 
 def pooled(
-    encoder: StateEncoder, plans: Sequence[ChunkPlan], max_tokens_per_batch: int
+    encoder: StateEncoder, plans: Sequence[ChunkPlan], max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS
 ) -> Iterator[tuple[int, int, np.ndarray]]:
     """The text, number and vector (D,) of every chunk, as they come."""
     read = [(place, reading) for place, plan in enumerate(plans) for reading in plan.readings]

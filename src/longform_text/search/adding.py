@@ -1,47 +1,24 @@
 """Files that are read into an index: their documents are cut, encoded and written, some thousand tokens at a time."""
 
 import sqlite3
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from longform.errors import InputError, MissingDependencyError
 from longform_text.data.formats import Source
-from longform_text.data.progress import hidden
 from longform_text.search import store
-from longform_text.search.ahead import Ahead
+from longform_text.search.model import Model
 from longform_text.search.reading import Places, read_file
-from longform_text.search.store import FileEntry, Passage
+from longform_text.search.store import ANEW, FileEntry, Passage
 
-if TYPE_CHECKING:  # they import torch, for seconds
+if TYPE_CHECKING:  # it imports torch, for seconds
     from longform_text.inference.chunks import ChunkPlan, Reading
-    from longform_text.inference.encoders import Encoder
 
 TOGETHER = 2**14  # tokens that are encoded together, and then written: a killed process loses them at most
-ANEW = -1  # size of a file that is looked at anew at each call: what kept it from being read is not in the file
-
-
-class Found(NamedTuple):
-    """A file as it is on the disk now, and its entry."""
-
-    path: Path
-    entry: FileEntry
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is still to be read, as a whole or in part."""
-        return not (self.entry.whole or self.entry.reason)
-
-
-def differs(entry: FileEntry, before: FileEntry | None) -> bool:
-    """Whether a file has another content, or is read otherwise, than what of it is in the index."""
-    return before is not None and (entry.key, entry.how) != (before.key, before.how)
 
 
 @dataclass
@@ -60,16 +37,14 @@ class Begun:
 
     def parts(self) -> "Iterator[Part]":
         """What is still to be read of it, in parts that are encoded together."""
-        readings, tokens = list[Any](), 0
-        for reading in self.plan.readings:
-            if max(reading.places) < self.done:
-                continue
-            readings.append(reading)
+        left = [reading for reading in self.plan.readings if max(reading.places) >= self.done]
+        tokens, first = 0, 0
+        for at, reading in enumerate(left):
             tokens += len(reading.tokens.input_ids)
-            if tokens >= TOGETHER and reading is not self.plan.readings[-1]:
-                yield Part(self, readings, tokens, last=False)
-                readings, tokens = [], 0
-        yield Part(self, readings, tokens, last=True)
+            if tokens >= TOGETHER and at + 1 < len(left):
+                yield Part(self, left[first : at + 1], tokens, last=False)
+                tokens, first = 0, at + 1
+        yield Part(self, left[first:], tokens, last=True)
 
     def passages(self, count: int) -> list[Passage]:
         """The next passages, as the index has them."""
@@ -87,7 +62,9 @@ class Part(NamedTuple):
 
 
 class End(NamedTuple):
-    """A file was read, as a ``whole`` or not; ``reason``: why it, or a part of it, is passed over."""
+    """A file was read, as a ``whole`` or not; ``reason``: why it, or a part of it, is passed over; ``anew``: look again
+    at the next call.
+    """
 
     file: str
     whole: bool
@@ -96,155 +73,114 @@ class End(NamedTuple):
     tokens: int = 0
 
 
-class Model(Protocol):
-    """What is asked of the index by what adds to it."""
-
-    chunk_tokens: int
-    title_weight: float
-    seconds_left: float | None
-
-    @property
-    def encoder(self) -> "Encoder": ...
-    def identity(self, there: dict[str, Any]) -> dict[str, Any]: ...
-    def unit(self, vectors: np.ndarray) -> np.ndarray: ...
-
-
 class Adding:
-    """The ``waiting`` files, to be added to a ``database``, in which they are as in ``before``."""
+    """The ``waiting`` files at their ``paths``, to be added to a ``database``, in which they are as in ``before``."""
 
     def __init__(
         self,
         model: Model,
         database: sqlite3.Connection,
         before: Mapping[str, FileEntry],
-        waiting: Mapping[str, Found],
-        text_field: str,
+        waiting: Mapping[str, FileEntry],
+        paths: Mapping[str, Path],
     ) -> None:
-        self._model, self._database, self._waiting, self._text_field = model, database, waiting, text_field
-        self._stale = {name for name, found in waiting.items() if differs(found.entry, before.get(name))}
-        self._entries = {name: found.entry for name, found in waiting.items()}
-        self._ahead = Ahead({name: (found.path.suffix, found.entry.size) for name, found in waiting.items()})
-        self._titles = dict[str, np.ndarray]()
+        self._model, self._database, self._entries, self._paths = model, database, dict(waiting), paths
+        self._stale = {name for name, entry in waiting.items() if entry.differs(before.get(name))}
+        self._left = {name: entry.size for name, entry in waiting.items()}  # bytes
+        self._planned, self._seen, self.tokens = 1, 4, 0  # tokens of so many bytes; tokens that are encoded
 
-    def run(self, *, progress: bool) -> int:
-        """Read all, and return the tokens that were read."""
-        batch, tokens, began = list[Part | End](), 0, time.monotonic()
-        with tqdm(
-            total=self._ahead.total(), unit=" tokens", unit_scale=True, disable=hidden(progress) or not self._waiting
-        ) as bar:
-            for event in self._events():
-                batch.append(event)
-                tokens += event.tokens
-                if tokens < TOGETHER:
-                    continue
-                self._write(batch, bar)
-                batch, tokens, ahead = [], 0, self._ahead
-                left = ahead.total() - ahead.tokens
-                self._model.seconds_left = (time.monotonic() - began) * left / max(1, ahead.tokens)
-            self._write(batch, bar)
-        return self._ahead.tokens
+    def total(self) -> int:
+        """Tokens of all files, those to come as many a byte as there were so far."""
+        return self._planned + self._planned * sum(self._left.values()) // self._seen
 
-    def _events(self) -> Iterator[Part | End]:
-        """The parts of each document that is not in the index yet, and the end of each file.
+    def _pass(self, name: str, characters: int, tokens: int = 0) -> None:
+        """Count what was read of a file."""
+        taken = min(characters, self._left[name])
+        self._left[name], self._seen, self._planned = self._left[name] - taken, self._seen + taken, self._planned + tokens
 
-        The smallest file of each kind comes first, so that the time that is left is soon known.
-        """
-        by_size = sorted(self._waiting.items(), key=lambda item: item[1].entry.size, reverse=True)
-        small = {found.path.suffix: name for name, found in by_size}
-        for name in dict.fromkeys([*small.values(), *self._waiting]):
-            notes = list[str]()
-            begun = None if name in self._stale else store.begun(self._database, name)
-            for item in self._documents(name):
+    def run(self, text_field: str, told: Callable[[int], None]) -> None:
+        """Read all; ``told`` is called with the tokens of each passage that is encoded."""
+        batch, tokens = list[Part | End](), 0
+        for event in self._events(text_field):
+            batch.append(event)
+            tokens += event.tokens
+            if tokens >= TOGETHER:
+                self._write(batch, told)
+                batch, tokens = [], 0
+        self._write(batch, told)
+
+    def _events(self, text_field: str) -> Iterator[Part | End]:
+        """The parts of each document that is not in the index yet, and the end of each file."""
+        for name in list(self._entries):
+            notes, begun = list[str](), None if name in self._stale else store.begun(self._database, name)
+            for item in self._documents(name, text_field):
                 if isinstance(item, End):
+                    self._pass(name, self._left[name])
                     yield item._replace(reason=item.reason or "; ".join(notes))
                     continue
                 notes += [item.note] if item.note else []
-                document = Begun(name, item, self._plan(item.text), Places.of(item), *(begun or ()))
+                document = Begun(name, item, self._model.plan(item.text), Places.of(item), *(begun or ()))
+                self._pass(name, len(item.text), int(document.plan.tokens[document.done :].sum()))
                 begun = None
                 yield from document.parts()
 
-    def _documents(self, name: str) -> Iterator[Source | End]:
+    def _documents(self, name: str, text_field: str) -> Iterator[Source | End]:
         """Documents of a file that are not in the index as a whole, and its end: whatever happens there is its own."""
-        path, entry = self._waiting[name]
+        done = self._entries[name].documents
         try:
-            for number, source in enumerate(read_file(path, name, self._text_field)):
-                if number >= entry.documents:
+            for number, source in enumerate(read_file(self._paths[name], name, text_field)):
+                if number >= done:
                     yield source
             yield End(name, True, "")
         except Exception as error:  # libraries fail in all ways
             said = " ".join(str(error).split()) or type(error).__name__
             yield End(name, False, said, anew=isinstance(error, OSError | MissingDependencyError))
 
-    @cached_property
-    def _encoder(self) -> "Encoder":
-        return self._model.encoder.for_documents()
-
-    def _plan(self, text: str) -> "ChunkPlan":
-        from longform_text.inference.chunks import chunk_plan, tokens_around
-
-        how: Any = {"chunk_tokens": self._model.chunk_tokens, "boundaries": "sentences"}
-        return chunk_plan(self._encoder, tokens_around(self._encoder), text, **how)
-
-    def _write(self, batch: list[Part | End], bar: Any) -> None:
+    def _write(self, batch: list[Part | End], told: Callable[[int], None]) -> None:
         """Encode the parts of a batch, and write it as a whole."""
-        vectors = iter(self._encoded([each for each in batch if isinstance(each, Part)], bar))
+        vectors = iter(self._encoded([each for each in batch if isinstance(each, Part)], told))
         with store.changing(self._database):
             for event in batch:
                 name = event.file if isinstance(event, End) else event.document.file
                 if name in self._stale:
                     store.forget(self._database, [name])
                     self._stale.remove(name)
-                if isinstance(event, End):
-                    self._end(event)
-                else:
+                entry = self._entries[name]
+                store.put(self._database, {name: entry})
+                if isinstance(event, Part):
                     self._append(event, next(vectors))
-                store.put(self._database, {name: self._entries[name]})
-        bar.total = self._ahead.total()
-        bar.refresh()
-
-    def _end(self, end: End) -> None:
-        entry = replace(self._entries[end.file], whole=end.whole, reason=end.reason)
-        self._entries[end.file] = replace(entry, size=ANEW) if end.anew else entry
-        self._ahead.ended(end.file)
+                    entry = replace(entry, documents=entry.documents + event.last)
+                else:
+                    size = ANEW if event.anew else entry.size
+                    entry = replace(entry, size=size, whole=event.whole, reason=event.reason)
+                self._entries[name] = entry
+                store.put(self._database, {name: entry})
 
     def _append(self, part: Part, vectors: np.ndarray) -> None:
-        database, document, entry = self._database, part.document, self._entries[part.document.file]
+        document = part.document
         if document.number is None:
-            there = store.about(database)[0]
-            store.put(database, {document.file: entry})
-            store.identify(database, self._model.identity(there))
-            source = document.source
-            document.number = store.begin(database, document.file, source.id, source.title, source.unit)
+            store.identify(self._database, self._model.identity(store.about(self._database)[0]))
+            document.number = store.begin(self._database, document.file, document.source)
         if len(vectors):
-            store.add(database, document.number, document.passages(len(vectors)), vectors)
-        self._ahead.read(document.file, int(document.plan.tokens[document.done :][: len(vectors)].sum()))
+            store.add(self._database, document.number, document.passages(len(vectors)), vectors)
         document.done += len(vectors)
         if part.last:
-            store.finish(database, document.number)
-            self._entries[document.file] = replace(entry, documents=entry.documents + 1)
+            store.finish(self._database, document.number)
 
-    def _encoded(self, parts: list[Part], bar: Any) -> Iterator[np.ndarray]:
+    def _encoded(self, parts: list[Part], told: Callable[[int], None]) -> Iterator[np.ndarray]:
         """Vectors (m, D) of the passages of each part, as they are searched."""
         if not parts:
             return
         from longform_text.inference.chunks import pooled
-        from longform_text.inference.settings import DEFAULT_BATCH_TOKENS
 
         plans = [part.document.plan._replace(readings=part.readings) for part in parts]
         found = [dict[int, np.ndarray]() for _ in parts]
-        for place, number, vector in pooled(self._encoder, plans, DEFAULT_BATCH_TOKENS):
+        for place, number, vector in pooled(self._model.documents, plans):
             found[place][number] = vector
-            bar.update(int(plans[place].tokens[number]))
+            self.tokens += int(plans[place].tokens[number])
+            told(int(plans[place].tokens[number]))
         for part, own in zip(parts, found, strict=True):
-            vectors = np.stack([own[number] for number in sorted(own)]) if own else np.empty((0, self._encoder.features))
+            vectors = np.stack([own[number] for number in sorted(own)]) if own else np.empty((0, 0), np.float32)
             if not np.isfinite(vectors).all():
                 raise InputError(f"document {part.document.source.id}: the model's result is NaN or infinite")
-            yield self._titled(self._model.unit(self._encoder.finished(vectors)), part.document.source.title)
-
-    def _titled(self, vectors: np.ndarray, title: str) -> np.ndarray:
-        """The vectors, to which that of the title is added where titles have a weight."""
-        if not self._model.title_weight or not title.strip():
-            return vectors
-        if title not in self._titles:
-            self._titles[title] = self._model.unit(self._encoder.encode_document([title]))[0]
-        return self._model.unit(vectors + self._model.title_weight * self._titles[title])
+            yield self._model.passages(vectors, part.document.source.title) if own else vectors

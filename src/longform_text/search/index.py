@@ -5,31 +5,33 @@ Axes: N passages, G documents, D embedding size.
 
 import math
 import os
+import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-import numpy as np
+from tqdm import tqdm
 
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.files import check_same, file_key, only_writer
 from longform_text.data.files import files_below, once
+from longform_text.data.progress import hidden
 from longform_text.data.text import written
 from longform_text.search import store
-from longform_text.search.adding import ANEW, Adding, Found, differs
-from longform_text.search.question import QuestionReader
+from longform_text.search.adding import Adding
+from longform_text.search.model import Model
 from longform_text.search.ranking import Hit, Searched, place_of
 from longform_text.search.reading import READ, is_read, option_of
-from longform_text.search.store import FileEntry, Store
+from longform_text.search.store import ANEW, FileEntry, Store
 
-if TYPE_CHECKING:  # they import torch, for seconds, and an index that is up to date answers without it
+if TYPE_CHECKING:
     from longform_text.inference.encoders import Encoder
 
 OTHERWISE = "another folder for the index (--index)"
-WHY_EMPTY = "Is a disk not there? To forget them, delete the folder of the index."
+WHY_EMPTY = "is a disk not there? To forget them, delete the folder of the index"
 
 
 class Report(NamedTuple):
@@ -37,18 +39,19 @@ class Report(NamedTuple):
     passed over, in whole or in part, with the reason, and what else is to be said.
     """
 
-    read: int = 0
-    removed: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    passed_over: dict[str, str] = {}  # noqa: RUF012 (never changed)
+    read: int
+    removed: int
+    tokens: int
+    seconds: float
+    passed_over: dict[str, str]
     remarks: tuple[str, ...] = ()
 
 
 class Scan(NamedTuple):
-    """Files of the sources by name, names of those that are gone there, and remarks."""
+    """Files of the sources by name, their ``paths``, names of those that are gone there, and remarks."""
 
-    there: dict[str, Found]
+    there: dict[str, FileEntry]
+    paths: dict[str, Path]
     gone: list[str]
     remarks: tuple[str, ...]
 
@@ -78,25 +81,22 @@ class Index:
         if not 0 <= title_weight < math.inf:
             raise ConfigurationError(f"title_weight is {title_weight}; it is 0 or more, and finite")
         self.folder = Path(os.path.abspath(Path(folder).expanduser()))
-        self._questions = QuestionReader.of(encoder) if isinstance(encoder, str | Path) else None
-        self._source, self._device = encoder, device
-        limit = self._questions.limit if self._questions else self.encoder.limit
-        self.chunk_tokens = min(chunk_tokens, max(1, limit // 2))
-        self.title_weight = title_weight
+        self._model, self._store = Model(encoder, device, chunk_tokens, title_weight), Store(self.folder)
+        self._searched: Searched | None = None
         self.seconds_left: float | None = None  # of an ``add`` in another thread; None: nothing is being read
-        self.report = Report()
-        self._store, self._searched = Store(self.folder), None
+        self.report = Report(0, 0, 0, 0.0, {})
         with self._store.reading() as database:
-            self.check(store.about(database)[0])
+            self._check(database)
 
-    @cached_property
+    @property
     def encoder(self) -> "Encoder":
         """The encoder, loaded when it is first needed."""
-        from longform_text.inference.encoders import Encoder
+        return self._model.encoder
 
-        if isinstance(self._source, Encoder):
-            return self._source
-        return Encoder.from_pretrained(self._source, device=self._device)
+    @property
+    def chunk_tokens(self) -> int:
+        """Tokens of a passage at most."""
+        return self._model.chunk_tokens
 
     @property
     def files(self) -> dict[str, FileEntry]:
@@ -122,14 +122,26 @@ class Index:
         ConfigurationError where another process is writing the index, or nothing can be written, DataError for sources
         that do not exist.
         """
-        started = time.perf_counter()
-        self.report = Report()
-        before = self.files
+        started, before = time.perf_counter(), self.files
         scan = self._scan(sources, before, text_field)
-        if scan.gone or any(found.entry != before.get(name) for name, found in scan.there.items()):
-            self._write(sources, text_field, started, progress=progress)
-        else:
-            self.report = Report(seconds=time.perf_counter() - started, remarks=scan.remarks)
+        if not scan.gone and all(entry == before.get(name) and not entry.waits for name, entry in scan.there.items()):
+            self.report = Report(0, 0, 0, time.perf_counter() - started, {}, scan.remarks)
+            return self
+        with self._writing() as (database, older):
+            before = store.entries_of(database)
+            scan = self._scan(sources, before, text_field)
+            waiting = {name: entry for name, entry in scan.there.items() if entry.waits}
+            done = {name: entry for name, entry in scan.there.items() if not entry.waits and entry != before.get(name)}
+            with store.changing(database):
+                store.forget(database, [*scan.gone, *(name for name in done if done[name].differs(before.get(name)))])
+                store.put(database, done)
+            adding = Adding(self._model, database, before, waiting, scan.paths)
+            adding.run(text_field, self._progress(adding, shown=progress and bool(waiting)))
+            after = store.entries_of(database)
+        known = {name: entry.reason for name, entry in before.items()}
+        passed = {name: entry.reason for name, entry in after.items() if entry.reason not in ("", known.get(name))}
+        read, seconds = sum(after[name].whole for name in waiting), time.perf_counter() - started
+        self.report = Report(read, len(scan.gone), adding.tokens, seconds, passed, (*older, *scan.remarks))
         return self
 
     def search(
@@ -146,9 +158,7 @@ class Index:
             raise InputError("the question is empty")
         if k < 1 or passages < 1:
             raise ConfigurationError(f"k={k} and passages={passages}; both are at least 1")
-        vector = self._questions.vector(question) if self._questions else None
-        if vector is None:
-            vector = self.unit(self.encoder.encode_query([question]))[0]
+        vector = self._model.question(question)
         with self._store.reading() as database:
             searched = self._searched = Searched.of(database, self._searched)
             files = None if within is None else {*self._below(store.entries_of(database), within)}
@@ -162,35 +172,38 @@ class Index:
             rows = database.execute(query, (name,)).fetchall()
         return (rows[0][0] if rows else ""), [(place_of(*place), text) for _, *place, text in rows]
 
-    def check(self, identity: dict[str, Any]) -> None:
+    def _check(self, database: sqlite3.Connection) -> None:
         """Raise ConfigurationError where the index was made with another encoder, or other numbers."""
-        if identity:
-            check_same(self.folder, identity, self.identity(identity), otherwise=OTHERWISE)
+        if identity := store.about(database)[0]:
+            check_same(self.folder, identity, self._model.identity(identity), otherwise=OTHERWISE)
 
-    def identity(self, there: dict[str, Any]) -> dict[str, Any]:
-        """Facts that all passages of an index have in common; ``there``: those of the index."""
-        numbers = {"chunk_tokens": self.chunk_tokens, "title_weight": self.title_weight or None}
-        if self._questions and there.get("model") == self._questions.folder.name:
-            # Of the same folder of the cache, so that its weights are the same.
-            own = {"pooling": None, "dimensions": self._questions.features, "prompt": ""}
-            return {"model": there["model"], "weights_key": there.get("weights_key"), **own, **numbers}
-        from longform.pretrained.checkpoint_files import model_identity
+    @contextmanager
+    def _writing(self) -> Generator[tuple[sqlite3.Connection, list[str]]]:
+        """The index, which nobody else writes meanwhile, and a remark where an older one was deleted."""
+        try:
+            with only_writer(self.folder):
+                older = [f'the index "{self.folder}" was of an older format, and is made anew'] * self._store.cleared()
+                with self._store.writing() as database:
+                    self._check(database)
+                    yield database, older
+        except OSError as error:
+            raise ConfigurationError(
+                f'the index "{self.folder}" cannot be written ({error.strerror}): what is new is not read; give '
+                f"{OTHERWISE}"
+            ) from error
+        finally:
+            self.seconds_left = None
 
-        about = model_identity(self.encoder.model.name_or_path)
-        return {
-            "model": Path(about["model"] or "").name,
-            "weights_key": about["weights_key"],
-            "pooling": self.encoder.pooling,
-            "dimensions": self.encoder.features,
-            "prompt": self.encoder.for_documents().prompt,
-            **numbers,
-        }
+    def _progress(self, adding: Adding, *, shown: bool) -> Callable[[int], None]:
+        """A function that is told tokens that were read, and shows how many there are, and how long it will take."""
+        bar, began = tqdm(unit=" tokens", unit_scale=True, disable=hidden(shown)), time.monotonic()
 
-    def unit(self, vectors: np.ndarray) -> np.ndarray:
-        """Vectors of length 1, but where the model's folder says that lengths count."""
-        if self.encoder.folder.similarity == "dot":
-            return vectors
-        return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True).clip(min=1e-12)
+        def told(tokens: int) -> None:
+            bar.total = adding.total()
+            bar.update(tokens)
+            self.seconds_left = (time.monotonic() - began) * (bar.total - adding.tokens) / adding.tokens
+
+        return told
 
     def _below(self, names: Iterable[str], places: Iterable[str | Path]) -> Iterator[str]:
         """Those of the ``names`` that are of files in the ``places``, or of these themselves."""
@@ -200,7 +213,7 @@ class Index:
             if any(path == place or path.startswith(os.path.join(place, "")) for place in above):
                 yield name
 
-    def _scan(self, sources: Sequence[str | Path], known: dict[str, FileEntry], text_field: str) -> Scan:
+    def _scan(self, sources: Sequence[str | Path], known: Mapping[str, FileEntry], text_field: str) -> Scan:
         """What is in the sources; the entries of files that have not changed are the ``known`` ones."""
         paths, gone, remarks, unread = list[str](), set[str](), list[str](), dict[str, str]()
         for source in sources:
@@ -212,61 +225,37 @@ class Index:
             if found or place in unread or not own:
                 gone |= own
             else:
-                remarks.append(f'"{place}" is empty: its {len(own):,} files stay in the index. {WHY_EMPTY}')
+                remarks.append(f'"{place}" is empty, and its {len(own):,} files stay in the index: {WHY_EMPTY}')
         entries = {path: FileEntry(ANEW, 0, "", reason=reason) for path, reason in unread.items()}
         for path in once(paths):
-            if not Path(path).is_relative_to(self.folder) and (entry := self._entry(path, known, text_field)):
+            name = self._name(path)
+            if not Path(path).is_relative_to(self.folder) and (entry := _entry(path, known.get(name), text_field)):
                 entries[path] = entry
-        there = {self._name(path): Found(Path(path), entry) for path, entry in entries.items()}
+        names = {path: self._name(path) for path in entries}
+        there = {names[path]: entry for path, entry in entries.items()}
         kept = {*self._below(known, [path for path in unread if os.path.isdir(path)])}
-        return Scan(there, sorted(gone - there.keys() - kept), tuple(remarks))
+        by_name = {name: Path(path) for path, name in names.items()}
+        return Scan(there, by_name, sorted(gone - there.keys() - kept), tuple(remarks))
 
     def _name(self, path: str) -> str:
         return written(os.path.relpath(path, self.folder.parent))
 
-    def _entry(self, path: str, all_known: dict[str, FileEntry], text_field: str) -> FileEntry | None:
-        """The entry of a file; None where it is gone meanwhile."""
-        known, how = all_known.get(self._name(path)), option_of(Path(path), text_field)
-        try:
-            about = os.stat(path)
-            state = (about.st_size, about.st_mtime_ns)
-            if known and (known.size, known.changed, known.how) == (*state, how):
-                return known
-            if not is_read(Path(path)):
-                return FileEntry(*state, "", reason=f"of no kind that is read ({READ})")
-            key = file_key(Path(path))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            return FileEntry(ANEW, 0, "", reason=f"it cannot be read ({error.strerror})")
-        if known and (known.key, known.how) == (key, how) and known.size != ANEW:
-            return replace(known, size=state[0], changed=state[1])
-        return FileEntry(*state, key, how)
 
-    def _write(self, sources: Sequence[str | Path], text_field: str, started: float, *, progress: bool) -> None:
-        try:
-            with only_writer(self.folder):
-                older = self._store.cleared()
-                with self._store.writing() as database:
-                    before = store.entries_of(database)
-                    self.check(store.about(database)[0])
-                    scan = self._scan(sources, before, text_field)
-                    waiting = {name: found for name, found in scan.there.items() if found.waits}
-                    done = {name: found.entry for name, found in scan.there.items() if not found.waits}
-                    with store.changing(database):
-                        store.forget(database, [*scan.gone, *(name for name in done if differs(done[name], before.get(name)))])
-                        store.put(database, {name: entry for name, entry in done.items() if entry != before.get(name)})
-                    tokens = Adding(self, database, before, waiting, text_field).run(progress=progress)
-                    after = store.entries_of(database)
-        except OSError as error:
-            raise ConfigurationError(
-                f'the index "{self.folder}" cannot be written ({error.strerror}): what is new is not read; '
-                f"give {OTHERWISE}"
-            ) from error
-        finally:
-            self.seconds_left = None
-        known = {name: entry.reason for name, entry in before.items()}
-        passed = {name: entry.reason for name, entry in after.items() if entry.reason not in ("", known.get(name))}
-        read = sum(after[name].whole for name in waiting)
-        remarks = ((f'the index in "{self.folder}" was of an older format, and is made anew',) if older else ()) + scan.remarks
-        self.report = Report(read, len(scan.gone), tokens, time.perf_counter() - started, passed, remarks)
+def _entry(path: str, known: FileEntry | None, text_field: str) -> FileEntry | None:
+    """The entry of a file, the ``known`` one where it has not changed; None where it is gone meanwhile."""
+    how = option_of(Path(path), text_field)
+    try:
+        about = os.stat(path)
+        state = (about.st_size, about.st_mtime_ns)
+        if known and (known.size, known.changed, known.how) == (*state, how):
+            return known
+        if not is_read(Path(path)):
+            return FileEntry(*state, "", reason=f"of no kind that is read ({READ})")
+        key = file_key(Path(path))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return FileEntry(ANEW, 0, "", reason=f"it cannot be read ({error.strerror})")
+    if known and (known.key, known.how) == (key, how) and known.size != ANEW:
+        return replace(known, size=state[0], changed=state[1])
+    return FileEntry(*state, key, how)

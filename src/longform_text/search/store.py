@@ -25,12 +25,14 @@ import numpy as np
 from longform.files import remove
 from longform.errors import CheckpointError, ConfigurationError, some
 from longform.files import entries
+from longform_text.data.formats import Source
 from longform_text.search.words import words_of
 
 DATABASE, FORMAT = "index.sqlite", 2
 OURS = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal")
 OLDER = ("index.json", "files.json", "parts")  # of format 1
 WAY_OUT = "delete the folder of the index, and index anew"
+ANEW = -1  # size of a file that is looked at anew at each call: what kept it from being read is not in the file
 WAITED = 60  # seconds for another process's transaction
 WORDS = "above, text, content='', tokenize=\"ascii tokenchars '_'\""  # parted by spaces; SQLite does no more to them
 SCHEMA = f"""
@@ -68,6 +70,15 @@ class FileEntry:
     documents: int = 0
     whole: bool = False
     reason: str = ""
+
+    def differs(self, before: "FileEntry | None") -> bool:
+        """Whether the file has another content, or is read otherwise, than what of it was in the index ``before``."""
+        return before is not None and (self.key, self.how) != (before.key, before.how)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the file is still to be read, as a whole or in part."""
+        return not (self.whole or self.reason)
 
 
 class Passage(NamedTuple):
@@ -205,10 +216,10 @@ def forget(database: sqlite3.Connection, names: Iterable[str]) -> None:
         database.execute("DELETE FROM files WHERE name = ?", (name,))
 
 
-def begin(database: sqlite3.Connection, file: str, name: str, title: str, unit: str) -> int:
+def begin(database: sqlite3.Connection, file: str, source: Source) -> int:
     """A new document of a file, without passages; its number."""
     row = "INSERT INTO documents (file, name, title, unit, whole) SELECT id, ?, ?, ?, 0 FROM files WHERE name = ?"
-    return int(database.execute(row, (name, title, unit, file)).lastrowid or 0)
+    return int(database.execute(row, (source.id, source.title, source.unit, file)).lastrowid or 0)
 
 
 def begun(database: sqlite3.Connection, file: str) -> tuple[int, int] | None:
