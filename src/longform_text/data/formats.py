@@ -47,7 +47,7 @@ def _decoded(content: bytes, name: str) -> str:
     if marked := marked_encoding(content[:LOOKED_AT]):
         return content.decode(marked).removeprefix("\ufeff")
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if named := ENCODING.get():
             return content.decode(named)
@@ -90,8 +90,10 @@ def _of_markdown(text: str) -> Source:
 
 
 def _notebook(content: bytes, name: str) -> Source:
-    cells = json.loads(content)["cells"]
-    texts = [("".join(cell["source"]), cell["cell_type"]) for cell in cells]
+    try:
+        texts = [("".join(cell["source"]), cell["cell_type"]) for cell in json.loads(content)["cells"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"not a readable ipynb file ({error})") from error
     source = _of_markdown("\n\n".join(text if kind == "markdown" else f"```\n{text}\n```" for text, kind in texts))
     return source._replace(unit="")
 
@@ -123,6 +125,7 @@ def _of_html(page: str | bytes, encoding: str | None = None) -> Source:
     turbohtml = require("turbohtml", extra="search")
     tree = turbohtml.parse(page, encoding=encoding, detect_encoding=True, positions=False)
     tree.remove("script, style, template, noscript, svg")
+    tree.strip_tags("td > p:only-child, th > p:only-child")
     for part in tree.select("table, thead, tbody, tfoot, tr, caption"):  # rows, not a grid of lines beside each other
         part.tag = "div"
     for cell in tree.select("td, th"):
@@ -144,11 +147,11 @@ TYPES_OF_WORD = (
 def _office(content: bytes, name: str) -> Source:
     office = require("office_oxide", extra="search")
     kind = Path(name).suffix.lower()[1:]
-    with zipfile.ZipFile(buffer := io.BytesIO(content), "a") as archive:  # also a check that it is one, and whole
-        if TYPES not in archive.namelist() and kind == "docx":  # of some programs; Word mends it too
-            archive.writestr(TYPES, TYPES_OF_WORD)
-    with office.Document.from_bytes(buffer.getvalue(), kind) as document:
-        html, title = document.to_html(), document.to_ir()["metadata"].get("title") or ""
+    try:
+        with office.Document.from_bytes(_mended(content) if kind == "docx" else content, kind) as document:
+            html, title = document.to_html(), document.to_ir()["metadata"].get("title") or ""
+    except (office.OfficeOxideError, zipfile.BadZipFile) as error:
+        raise DataError(f"not a readable {kind} file ({error})") from error
     if kind != "pptx":
         return _of_html(html)._replace(title=title)
     slides, text, headings = [_of_html(slide) for slide in html.split("<hr />")], "", list[Heading]()
@@ -156,6 +159,14 @@ def _office(content: bytes, name: str) -> Source:
         headings += [each._replace(start=each.start + len(text)) for each in slide.headings]
         text += f"{slide.text}\n\f"
     return Source("", title, text, "slide", tuple(headings))
+
+
+def _mended(content: bytes) -> bytes:
+    """A docx with the list of types, which some programs leave out, and Word does without."""
+    with zipfile.ZipFile(buffer := io.BytesIO(content), "a") as archive:
+        if TYPES not in archive.namelist():
+            archive.writestr(TYPES, TYPES_OF_WORD)
+    return buffer.getvalue()
 
 
 ONE_AT_A_TIME = Lock()  # PDFium knows no threads

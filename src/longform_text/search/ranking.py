@@ -15,7 +15,7 @@ from longform_text.search.words import asked_words, words_of
 
 FUSION = 60  # of reciprocal ranks (Cormack, Clarke and Buettcher 2009)
 ABOVE, TEXT = 1.0, 1.0  # weights of words in titles and headings, and in the text
-COMMON = 1 / 4  # of all documents: words that more of them have are not marked
+COMMON = 1 / 2  # of all documents: words that more of them have are not marked
 NEAR, COVERED = 0.3, 0.5  # a document below both, in nearness and in its share of the question's words, does not fit
 
 
@@ -57,7 +57,7 @@ class Searched(NamedTuple):
         last = before.parts[-1] if before and len(before.parts) else -1
         query = "SELECT id, first, document, vectors FROM vectors WHERE id > ? ORDER BY id"
         new = database.execute(query, (int(last),)).fetchall()
-        features = database.execute("SELECT json_extract(identity, '$.dimensions') FROM about").fetchone()[0] or 0
+        features = database.execute("SELECT json_extract(identity, '$.dimensions') FROM about").fetchone()[0] or 1
         sizes = np.array([len(blob) // (4 * features) for *_, blob in new], np.int64)
         inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         columns = np.array([row[:3] for row in new], np.int64).reshape(-1, 3).repeat(sizes, axis=0)
@@ -89,7 +89,8 @@ class Searched(NamedTuple):
         fused = reciprocal_ranks(nearest) + reciprocal_ranks(by_words, above=0)
         own_words = _bm25(database, "passage_words", words, within.passages)
         each = reciprocal_ranks(near) + reciprocal_ranks(own_words, above=0)
-        rare = {word for word, count in _having(database, words).items() if count <= max(1, COMMON * len(documents))}
+        every = len(np.unique(self.documents))
+        rare = {word for word, count in _having(database, words).items() if count <= max(1, COMMON * every)}
         hits = []
         for document in best_first(fused)[:k]:
             own = np.flatnonzero(groups == document)

@@ -103,7 +103,9 @@ class Store:
 
         Raises CheckpointError for a damaged one.
         """
-        how = "mode=ro" if os.access(self.folder, os.W_OK) else "mode=ro&immutable=1"  # WAL makes files beside it
+        log = Path(f"{self.path}-wal")  # SQLite makes it beside the file, and deletes it, where that can be done
+        kept = os.access(self.folder, os.W_OK) or (log.exists() and log.stat().st_size)
+        how = "mode=rw" if kept else "mode=ro&immutable=1"
         with _named(self.path), self._opened(how if self.version() == FORMAT else "") as database:
             database.execute("BEGIN")
             yield database
@@ -136,12 +138,15 @@ class Store:
         return bool(older)
 
     def version(self) -> int:
-        """The format of the index; 0 where there is none yet."""
+        """The format of the index; 0 where there is none yet. Raises CheckpointError for what is no database."""
         try:
             with self.path.open("rb") as file:
-                return int.from_bytes(file.read(64)[60:], "big")  # where SQLite has the user_version
+                head = file.read(64)
         except FileNotFoundError:
             return 0
+        if head and not head.startswith(b"SQLite format 3\0"):
+            raise CheckpointError(f'"{self.path}" is damaged (it is no database): {WAY_OUT}')
+        return int.from_bytes(head[60:], "big")  # where SQLite has the user_version
 
     @contextlib.contextmanager
     def _opened(self, how: str) -> Generator[sqlite3.Connection]:
