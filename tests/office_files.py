@@ -62,7 +62,9 @@ def notes(kind: str, text: str) -> str:
     return f'<w:{kind}s NS>{line}<w:{kind} w:id="1">{paragraph(text)}</w:{kind}></w:{kind}s>'
 
 
-def pdf(*pages: bytes, encoding: bytes = b"/WinAnsiEncoding", catalog: bytes = b"", more: tuple[bytes, ...] = ()) -> bytes:
+def pdf(
+    *pages: bytes, encoding: bytes = b"/WinAnsiEncoding", catalog: bytes = b"", more: tuple[bytes, ...] = ()
+) -> bytes:
     """A pdf whose ``pages`` are drawn by these operators; ``more``: objects behind those of the pages."""
     font = 3 + 2 * len(pages)
     kids = b" ".join(b"%d 0 R" % (3 + 2 * at) for at in range(len(pages)))
@@ -72,14 +74,14 @@ def pdf(*pages: bytes, encoding: bytes = b"/WinAnsiEncoding", catalog: bytes = b
     ]
     for at, drawn in enumerate(pages):
         objects.append(
-            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R /Resources << /Font << /F1 %d 0 R >> "
-            b"/XObject << /I %d 0 R >> >> >>" % (4 + 2 * at, font, font + 1)
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R "
+            b"/Resources << /Font << /F1 %d 0 R >> /XObject << /I %d 0 R >> >> >>" % (4 + 2 * at, font, font + 1)
         )
         objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(drawn), drawn))
     objects.append(b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding %s >>" % encoding)
     objects.append(
-        b"<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1 >>\n"
-        b"stream\nx\nendstream"
+        b"<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 "
+        b"/Length 1 >>\nstream\nx\nendstream"
     )
     out, places = b"%PDF-1.4\n", []
     for number, each in enumerate([*objects, *more], 1):

@@ -112,7 +112,7 @@ def _print_report(index: Any) -> None:
 
 def _shown(number: int, hit: Any, folder: Path) -> str:
     """A hit for a terminal: the question's words are marked, and no control character of a document is printed."""
-    from longform_text.data.formats import name_as_title
+    from longform_text.search.reading import name_as_title
 
     terminal = sys.stdout.isatty()
     bold, plain = ("\x1b[1m", "\x1b[22m") if terminal else ("**", "**")

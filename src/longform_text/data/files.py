@@ -107,7 +107,7 @@ NUL_SHARE = 1 / 20  # of every other byte, from which a text is UTF-16: all spac
 
 
 def marked_encoding(beginning: bytes) -> str | None:
-    """The encoding that the beginning of a text shows, beside UTF-8: by a mark, or UTF-16 by NUL in every other byte."""
+    """The encoding other than UTF-8 that a text's beginning shows: by a mark, or UTF-16 by NUL in every other byte."""
     for mark, encoding in MARKS.items():
         if beginning.startswith(mark):
             return encoding
@@ -187,9 +187,7 @@ def decoded(content: Iterable[bytes], name: str, line: int = 1) -> Iterator[str]
         yield text
 
 
-def files_below(
-    folder: str | Path, but: tuple[str, ...] = (), *, unread: dict[str, str] | None = None
-) -> list[str]:
+def files_below(folder: str | Path, but: tuple[str, ...] = (), *, unread: dict[str, str] | None = None) -> list[str]:
     """Files in a folder, at any depth, and in folders that links lead to, none of which is entered twice, or is
     above it; of a file itself. ``but``: how names begin that are passed over.
 

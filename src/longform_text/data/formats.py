@@ -12,13 +12,14 @@ import json
 import re
 import zipfile
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
 from longform.errors import DataError, require
 from longform_text.data.files import ENCODING, LOOKED_AT, marked_encoding
+
 
 class Heading(NamedTuple):
     """A heading at the character ``start``; those of a higher ``level`` are below it."""
@@ -77,10 +78,13 @@ def _of_markdown(text: str) -> Source:
     text = text.replace("\r\n", "\n")
     front = FRONT.match(text)
     body = "\n" * front[0].count("\n") + text[front.end() :] if front else text  # lines keep their numbers
-    begins, tokens = [0, *accumulate(map(len, text.split("\n")), lambda at, length: at + length + 1)], parser.parse(body)
+    begins, tokens = (
+        [0, *accumulate(map(len, text.split("\n")), lambda at, length: at + length + 1)],
+        parser.parse(body),
+    )
     headings = [
         Heading(begins[token.map[0]], int(token.tag[1]), inside.content.strip())
-        for token, inside in zip(tokens, tokens[1:], strict=False)
+        for token, inside in pairwise(tokens)
         if token.type == "heading_open"
     ]
     headings = [each for each in headings if each.text]
@@ -103,7 +107,9 @@ def _mail(content: bytes, name: str) -> Source:
     body = message.get_body(("plain", "html"))
     if body is None:
         raise DataError("a mail without text")
-    source = _of_html(body.get_content()) if body.get_content_subtype() == "html" else Source("", "", body.get_content())
+    source = (
+        _of_html(body.get_content()) if body.get_content_subtype() == "html" else Source("", "", body.get_content())
+    )
     return source._replace(title=str(message["subject"] or ""))
 
 
@@ -139,7 +145,8 @@ def _of_html(page: str | bytes, encoding: str | None = None) -> Source:
 
 TYPES = "[Content_Types].xml"
 TYPES_OF_WORD = (
-    '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Override PartName="/word/document.xml" '
+    '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
+    '<Override PartName="/word/document.xml" '
     'ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
 )
 

@@ -96,7 +96,11 @@ class Adding:
     def _pass(self, name: str, characters: int, tokens: int = 0) -> None:
         """Count what was read of a file."""
         taken = min(characters, self._left[name])
-        self._left[name], self._seen, self._planned = self._left[name] - taken, self._seen + taken, self._planned + tokens
+        self._left[name], self._seen, self._planned = (
+            self._left[name] - taken,
+            self._seen + taken,
+            self._planned + tokens,
+        )
 
     def run(self, text_field: str, told: Callable[[int], None]) -> None:
         """Read all; ``told`` is called with the tokens of each passage that is encoded."""

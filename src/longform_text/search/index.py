@@ -166,8 +166,8 @@ class Index:
 
     def document(self, name: str) -> tuple[str, list[tuple[str, str]]]:
         """The title of a document, and the place and text of each of its passages, in order; none where it is not."""
-        query = """SELECT title, unit, number, start, "end", text FROM documents JOIN passages ON document = documents.id
-            WHERE documents.name = ? ORDER BY passages.id"""
+        query = """SELECT title, unit, number, start, "end", text FROM documents
+            JOIN passages ON document = documents.id WHERE documents.name = ? ORDER BY passages.id"""
         with self._store.reading() as database:
             rows = database.execute(query, (name,)).fetchall()
         return (rows[0][0] if rows else ""), [(place_of(*place), text) for _, *place, text in rows]

@@ -3,8 +3,8 @@
 Axes: N passages, G documents, D embedding size.
 """
 
+import math
 import sqlite3
-from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,13 +16,13 @@ from longform_text.search.words import asked_words, words_of
 FUSION = 60  # of reciprocal ranks (Cormack, Clarke and Buettcher 2009)
 ABOVE, TEXT = 1.0, 1.0  # weights of words in titles and headings, and in the text
 COMMON = 1 / 2  # of all documents: words that more of them have are not marked
-NEAR, COVERED = 0.3, 0.5  # a document below both, in nearness and in its share of the question's words, does not fit
+COVERED, FITS = 1 / 4, 0.36  # a document fits where nearness and the share of the question's words come to that
 
 
 class Hit(NamedTuple):
-    """A passage that was found. ``file``: its document's; ``headings``: those above it; ``place``: the page or line of its first marked word, or
-    characters from-to; ``marks``: characters from-to in ``passage`` of the question's words; ``score``: of the
-    document, a sum of reciprocal ranks; ``fits``: whether the document may well answer.
+    """A passage that was found. ``file``: its document's; ``headings``: those above it; ``place``: the page or line of
+    its first marked word, or characters from-to; ``marks``: characters from-to in ``passage`` of the question's words;
+    ``score``: of the document, a sum of reciprocal ranks; ``fits``: whether the document may well answer.
     """
 
     document: str
@@ -37,8 +37,8 @@ class Hit(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What is searched, as of a number of ``changes``: ``parts``, ``passages`` and ``documents`` (N,) are the numbers of
-    the rows in the index, ascending; ``vectors`` (N, D).
+    """What is searched, as of a number of ``changes``: ``parts``, ``passages`` and ``documents`` (N,) are numbers of
+    rows in the index, ascending; ``vectors`` (N, D).
     """
 
     changes: int
@@ -66,16 +66,23 @@ class Searched(NamedTuple):
         if not before or not len(before.parts):
             return found
         kept = np.isin(before.parts, there)
-        joined = (np.concatenate([old[kept], added]) for old, added in zip(before[1:], found[1:], strict=True))
-        return cls(changes, *joined)
+        columns: Any = zip(before[1:], found[1:], strict=True)
+        return cls(changes, *(np.concatenate([old[kept], added]) for old, added in columns))
 
     def best(
-        self, database: sqlite3.Connection, question: str, vector: np.ndarray, k: int, passages: int, files: set[str] | None
+        self,
+        database: sqlite3.Connection,
+        question: str,
+        vector: np.ndarray,
+        k: int,
+        passages: int,
+        files: set[str] | None,
     ) -> list[Hit]:
         """The best ``passages`` of each of the ``k`` best documents, of ``files`` (None: all); ``vector`` (D,) is the
         question's.
 
-        A document's ranks are those of its nearest passage and of BM25 over its words; a passage's, of its own.
+        A document's ranks are that of its nearest passage, and the mean of those by the words of all of it and of its
+        best passage (BM25); a passage's, of its own.
         """
         within = self if files is None else self._within(database, files)
         if not len(within.passages):
@@ -85,27 +92,33 @@ class Searched(NamedTuple):
         near = within.vectors @ vector
         nearest = np.full(len(documents), -np.inf)
         np.maximum.at(nearest, groups, near)
-        by_words = _bm25(database, "document_words", words, documents)
-        fused = reciprocal_ranks(nearest) + reciprocal_ranks(by_words, above=0)
-        own_words = _bm25(database, "passage_words", words, within.passages)
-        each = reciprocal_ranks(near) + reciprocal_ranks(own_words, above=0)
-        every = len(np.unique(self.documents))
-        rare = {word for word, count in _having(database, words).items() if count <= max(1, COMMON * every)}
+        own_words = bm25(database, "passage_words", words, within.passages)
+        ranked = reciprocal_ranks(near) + reciprocal_ranks(own_words, above=0)
+        best = np.zeros(len(documents))
+        np.maximum.at(best, groups, own_words)
+        by_words = (bm25(database, "document_words", words, documents), best)
+        fused = reciprocal_ranks(nearest) + sum(reciprocal_ranks(each, above=0) for each in by_words) / len(by_words)
+        every, having = len(np.unique(self.documents)), _having(database, words)
+        weights = {word: math.log1p((every + 0.5) / (count + 0.5)) for word, count in having.items()}
+        rare = {word for word, count in having.items() if count <= max(1, COMMON * every)}
         hits = []
-        for document in best_first(fused)[:k]:
-            own = np.flatnonzero(groups == document)
-            for at in own[best_first(each[own])][:passages]:
-                fits = bool(nearest[document] >= NEAR)
-                hits.append(_hit(database, int(within.passages[at]), rare, float(fused[document]), fits=fits))
+        for at in best_first(fused)[:k]:
+            there = _having(database, words, int(documents[at]))
+            share = sum(weights[word] for word in words if there[word]) / (sum(weights.values()) or 1)
+            fits = bool(nearest[at] + COVERED * share >= FITS)
+            own = np.flatnonzero(groups == at)
+            for passage in within.passages[own[best_first(ranked[own])][:passages]].tolist():
+                hits.append(_hit(database, passage, rare, float(fused[at]), fits=fits))
         return hits
 
     def _within(self, database: sqlite3.Connection, files: set[str]) -> Self:
         of_files = database.execute("SELECT documents.id, files.name FROM documents JOIN files ON files.id = file")
         kept = np.isin(self.documents, [id for id, name in of_files if name in files])
-        return type(self)(self.changes, *(column[kept] for column in self[1:]))
+        columns: Any = self[1:]
+        return type(self)(self.changes, *(column[kept] for column in columns))
 
 
-def _bm25(database: sqlite3.Connection, table: str, words: list[str], ids: np.ndarray) -> np.ndarray:
+def bm25(database: sqlite3.Connection, table: str, words: list[str], ids: np.ndarray) -> np.ndarray:
     """BM25 (n,) of the rows ``ids`` (n,), ascending, of a table of words; 0 for those that have none."""
     query = f"SELECT rowid, -bm25({table}, {ABOVE}, {TEXT}) FROM {table} WHERE {table} MATCH ?"
     found = np.array(database.execute(query, (_any(words),)).fetchall(), np.float64).reshape(-1, 2)
@@ -121,7 +134,9 @@ def _any(words: list[str]) -> str:
 
 def _having(database: sqlite3.Connection, words: list[str], document: int | None = None) -> dict[str, int]:
     """How many documents have each word; of one ``document``, whether it has."""
-    query = "SELECT count(*) FROM document_words WHERE document_words MATCH ?" + " AND rowid = ?" * (document is not None)
+    query = "SELECT count(*) FROM document_words WHERE document_words MATCH ?" + " AND rowid = ?" * (
+        document is not None
+    )
     more = () if document is None else (document,)
     return {word: database.execute(query, (_any([word]), *more)).fetchone()[0] for word in words}
 

@@ -23,7 +23,7 @@ LARGEST = 2**30  # bytes of a file that is read at once
 
 
 class Places(NamedTuple):
-    """Where the lines or pages of a text begin, and its headings, each with those above it: ``paths`` from ``starts``."""
+    """Where the lines or pages of a text begin, and its headings with those above each: ``paths`` from ``starts``."""
 
     begins: list[int]
     starts: list[int]

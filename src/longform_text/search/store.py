@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longform.files import remove
 from longform.errors import CheckpointError, ConfigurationError, some
-from longform.files import entries
+from longform.files import entries, remove
 from longform_text.data.formats import Source
 from longform_text.search.words import words_of
 

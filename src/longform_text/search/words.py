@@ -17,24 +17,19 @@ _DENSE = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{
 WORD, CHARACTER = regex.compile(rf"{_LETTER}+"), regex.compile(r"\X")
 RUN = regex.compile(rf"(?P<dense>{_DENSE}(?:{_DENSE}|\p{{M}})*)|(?:(?!{_DENSE}){_LETTER})+")
 PARTED = regex.compile(r"[-\u2010\u00ad][^\S\n]*\r?\n\s*")  # between the halves of a word
-EMPTY = [  # words that no question is about: English, German, French, Spanish, Italian, Portuguese, Dutch
+EMPTY = [  # words that no question is about: English, German, French, Spanish
     frozenset(line.split())
     for line in (
-        "a an and are as at be been but by can could did do does for from had has have how i if in into is it its may me "
-        "my no not of on or our s she should so such than that the their them then there these they this those to was we "
-        "were what when where which who whom whose why will with would you your",
-        "aber als am an auch auf aus bei das dass dem den der des die ein eine einem einen einer eines er es für hat ich "
-        "ihr im in ist kann man mit nach nicht nur oder sich sie sind so über um und uns unter vom von vor wann war warum "
-        "was welche welcher welches wenn wer wie wird wo zu zum zur",
-        "au aux avec ce ces cette comme dans de du elle en est et eux il ils je l la le les leur lui mais ne nous où par "
-        "pas pour pourquoi quand que quel quelle quels qui quoi sa se ses son sont sur un une vous à",
-        "al como con cuando cuál cuándo cómo de del dónde el ella ellos en es esta este hay la las lo los más muy o para "
-        "pero por porque que qué quién se sin sobre son su sus un una y ya",
-        "a che chi ci come con cosa da dei del della di dove e gli ha i il in la nel nella per perché più quale quando si "
-        "sono sul un una è",
-        "a ao as com como da das de do dos e em foi mais na nas no nos não o os ou para pela pelo por quando que quem se "
-        "seu sua são um uma",
-        "dat de den een en er hij hoe het in is met naar niet of om ook op te van voor waar waarom wat wanneer wie zijn",
+        "a an and are as at be been but by can could did do does for from had has have how i if in into is it its may "
+        "me my no not of on or our s she should so such than that the their them then there these they this those to "
+        "was we were what when where which who whom whose why will with would you your",
+        "aber als am an auch auf aus bei das dass dem den der des die ein eine einem einen einer eines er es für hat "
+        "ich ihr im in ist kann man mit nach nicht nur oder sich sie sind so über um und uns unter vom von vor wann "
+        "war warum was welche welcher welches wenn wer wie wird wo zu zum zur",
+        "au aux avec ce ces cette comme dans de du elle en est et eux il ils je l la le les leur lui mais ne nous où "
+        "par pas pour pourquoi quand que quel quelle quels qui quoi sa se ses son sont sur un une vous à",
+        "al como con cuando cuál cuándo cómo de del dónde el ella ellos en es esta este hay la las lo los más muy o "
+        "para pero por porque que qué quién se sin sobre son su sus un una y ya",
     )
 ]
 

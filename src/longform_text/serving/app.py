@@ -86,7 +86,6 @@ def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
         title="Longform",
         version=__version__,
         lifespan=lifespan,
-        root_path=settings.root_path.rstrip("/"),
         description="Vectors, labels and chunks of long documents, over one model.",
     )
     every = (openai_routes, tei_routes, score_routes, chunk_routes, search_routes, attention_routes, state_routes)

@@ -40,7 +40,7 @@ class Found(BaseModel):
 
 
 class SearchAnswer(BaseModel):
-    """The best passages, best documents first, of ``passages`` that are searched; ``fits``: whether any may well answer.
+    """The best passages, best documents first, of ``passages`` that are searched; ``fits``: whether any may answer.
 
     ``passed_over``: why files, or parts of them, are not searched; the first hundred of ``files_passed_over``.
     """

@@ -1,5 +1,6 @@
 """An index of a folder: what is new is read, what has changed or gone is forgotten, and nothing ends all."""
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from index_rows import rows
 from tiny_models import save_bert
 
 from longform import Encoder, Index
@@ -46,22 +48,6 @@ def open_index(folder: Path, encoder: Encoder) -> Index:
     return Index(folder / ".longform", encoder, chunk_tokens=24)
 
 
-def rows(index: Index) -> list[tuple[str, str, int, str]]:
-    """What is searched, in order; and a check that words and vectors are those of the passages."""
-    query = """SELECT files.name, documents.name, start, text FROM passages JOIN documents ON documents.id = document
-        JOIN files ON files.id = file"""
-    with store.Store(index.folder).reading() as database:
-        ids = [id for (id,) in database.execute("SELECT id FROM passages ORDER BY id")]
-        assert Searched.of(database).passages.tolist() == ids
-        for (id,) in database.execute("SELECT id FROM documents WHERE whole").fetchall():
-            for table, own in zip(("passage_words", "document_words"), store._indexed(database, id), strict=True):
-                for row, above, text in own:
-                    words = " ".join(f'"{word}"' for word in {*f"{above} {text}".split()})
-                    match = f"SELECT count(*) FROM {table} WHERE rowid = ? AND {table} MATCH ?"
-                    assert database.execute(match, (row, words)).fetchone() == (1,)
-        return sorted(database.execute(query).fetchall())
-
-
 def test_what_is_found_and_where(folder: Path, encoder: Encoder) -> None:
     index = open_index(folder, encoder).add(folder)
     assert index.report.read == 5
@@ -83,7 +69,11 @@ def test_what_is_found_and_where(folder: Path, encoder: Encoder) -> None:
 
 def test_a_search_names_what_it_searches(folder: Path, encoder: Encoder) -> None:
     index = open_index(folder, encoder).add(folder)
-    for within, names in ((["deep"], {"deep/below.txt"}), (["far.md", "rows.jsonl"], {"far.md", "rows.jsonl"}), (["no"], set())):
+    for within, names in (
+        (["deep"], {"deep/below.txt"}),
+        (["far.md", "rows.jsonl"], {"far.md", "rows.jsonl"}),
+        (["no"], set()),
+    ):
         assert {hit.file for hit in index.search("near", within=[folder / each for each in within])} == names
 
 
@@ -170,9 +160,8 @@ def test_what_was_begun_is_gone_on_with(
 
     with monkeypatch.context() as patch:
         patch.setattr(chunks, "pooled", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt):
             index.add(tmp_path / "a.jsonl", tmp_path / "b.txt")
-            raise KeyboardInterrupt  # all was read together
     assert documents_together > 1 or 6 < len(index) < len(whole)
     index.add(tmp_path / "a.jsonl", tmp_path / "b.txt")
     assert rows(index) == whole
@@ -263,7 +252,10 @@ def test_mistakes(folder: Path, encoder: Encoder) -> None:
         Index(folder / ".longform", encoder, chunk_tokens=0)
 
 
-@pytest.mark.parametrize("question", ["--", '"near" AND (', "near*", "near OR", "?!", "\udcff near", "NEAR(a b)", "a:b", "^near -far", "near " * 3000])  # fmt: skip
+@pytest.mark.parametrize(
+    "question",
+    ["--", '"near" AND (', "near*", "near OR", "?!", "\udcff near", "NEAR(a b)", "a:b", "^near -far", "near " * 3000],
+)
 def test_a_question_is_words_whatever_it_looks_like(folder: Path, encoder: Encoder, question: str) -> None:
     assert open_index(folder, encoder).add(folder).search(question, 1)
 
@@ -314,7 +306,9 @@ def test_no_file_ends_the_reading_of_others(folder: Path, encoder: Encoder, monk
     }  # fmt: skip
     assert index.files["deep/below.txt"].whole  # it may be there again
     assert index.add(folder).report.read == 1  # near.txt may be read now
-    assert {entry.whole for name, entry in index.files.items() if name in ("page.html", "rows.jsonl", "near.txt")} == {True}
+    assert {entry.whole for name, entry in index.files.items() if name in ("page.html", "rows.jsonl", "near.txt")} == {
+        True
+    }
 
 
 LISTED = os.listdir

@@ -66,7 +66,7 @@ def test_a_page_without_its_tags(tmp_path: Path) -> None:
         ('<meta charset="ks_c_5601-1987"><p>똠방각하'.encode("cp949"), "똠방각하"),
         ('<meta charset="koi8-u"><p>Мельница'.encode("koi8_u"), "Мельница"),
         ('<?xml version="1.0" encoding="windows-1251"?><p>Мельница'.encode("cp1251"), "Мельница"),
-        ('<?xml version="1.0" encoding="no-such"?><p>plain'.encode(), "plain"),
+        (b'<?xml version="1.0" encoding="no-such"?><p>plain', "plain"),
         ("<p>Die Mühle".encode("utf-16"), "Die Mühle"),
         (b"\xef\xbb\xbf" + '<meta charset="latin-1"><p>Mühle'.encode(), "Mühle"),
         ('<meta charset="utf-16"><p>Mühle'.encode(), "Mühle"),
@@ -90,18 +90,22 @@ def test_pages_are_read_as_browsers_do(tmp_path: Path, content: bytes, text: str
         (docx(paragraph("The harbour."), part="document2.xml"), "The harbour.", ""),
         (docx(paragraph("The lighthouse."), space=STRICT), "The lighthouse.", ""),
         (docx("<w:p><w:r><w:t>3</w:t><w:noBreakHyphen/><w:t>18</w:t></w:r></w:p>"), "3\u201118", "318"),
-        (docx("<w:p><w:r><w:footnoteReference w:id='1'/></w:r></w:p>", footnotes=notes("footnote", "Oats.")), "Oats.", "LINE"),
-        (docx("<w:p><w:r><w:endnoteReference w:id='1'/></w:r></w:p>", endnotes=notes("endnote", "Rye.")), "Rye.", "LINE"),
+        (docx("<w:p><w:r><w:footnoteReference w:id='1'/></w:r></w:p>", footnotes=notes("footnote", "Oats.")),
+         "Oats.", "LINE"),
+        (docx("<w:p><w:r><w:endnoteReference w:id='1'/></w:r></w:p>", endnotes=notes("endnote", "Rye.")),
+         "Rye.", "LINE"),
         (docx('<w:sectPr><w:headerReference w:type="default" r:id="rheader1"/></w:sectPr>',
               header1=f"<w:hdr NS>{paragraph('Mill papers')}</w:hdr>"), "Mill papers", ""),
         (docx('<w:sectPr><w:footerReference w:type="default" r:id="rfooter1"/></w:sectPr>',
               footer1=f"<w:ftr NS>{paragraph('The foot')}</w:ftr>"), "The foot", ""),
         (docx(f"<w:tbl><w:tr>{CELLS}</w:tr></w:tbl>"), "oats nine", "oatsnine"),
-        (docx(f"<w:tbl><w:tr><w:tc><w:tbl><w:tr>{CELLS}</w:tr></w:tbl></w:tc></w:tr></w:tbl>"), "oats nine", "oatsnine"),
+        (docx(f"<w:tbl><w:tr><w:tc><w:tbl><w:tr>{CELLS}</w:tr></w:tbl></w:tc></w:tr></w:tbl>"),
+         "oats nine", "oatsnine"),
         (docx('<w:p><w:del w:id="1"><w:r><w:delText>gone</w:delText></w:r></w:del><w:ins w:id="2"><w:r><w:t>come</w:t>'
               "</w:r></w:ins></w:p>"), "come", "gone"),
         (docx(f"<w:sdt><w:sdtContent>{paragraph('chosen')}</w:sdtContent></w:sdt>"), "chosen", ""),
-        (docx("<w:p><w:r><w:t>mi</w:t></w:r><w:bookmarkStart w:id='1' w:name='x'/><w:r><w:t>ll</w:t></w:r></w:p>"), "mill", ""),
+        (docx("<w:p><w:r><w:t>mi</w:t></w:r><w:bookmarkStart w:id='1' w:name='x'/><w:r><w:t>ll</w:t></w:r></w:p>"),
+         "mill", ""),
         (docx("<w:p><m:oMath><m:r><m:t>E=mc</m:t></m:r></m:oMath></w:p>"), "E=mc", ""),
         (docx(paragraph("a &lt;b&gt; &amp; c")), "a <b> & c", ""),
     ],
@@ -113,7 +117,11 @@ def test_what_word_shows_is_read_once(tmp_path: Path, content: bytes, has: str, 
 
 
 def test_a_docx_whose_types_are_missing_is_mended(tmp_path: Path) -> None:
-    parts = {"word/document.xml": zipfile.Path(_saved(tmp_path, docx(paragraph("The mill."))), "word/document.xml").read_text()}
+    parts = {
+        "word/document.xml": zipfile.Path(
+            _saved(tmp_path, docx(paragraph("The mill."))), "word/document.xml"
+        ).read_text()
+    }
     assert text_of(tmp_path, "bare.docx", zipped(parts)) == "The mill."
 
 
@@ -173,7 +181,9 @@ def test_pages_outlines_and_pictures_of_pdf(tmp_path: Path) -> None:
         b"<< /First 11 0 R /Last 11 0 R >>",
         b"<< /Title (Two) /Parent 10 0 R /Dest [5 0 R /Fit] >>",
     )
-    content = pdf(lines(b"one"), lines(b"before", b"Two", b"after"), catalog=b"/Outlines 10 0 R", more=(b"<< >>", *outline))
+    content = pdf(
+        lines(b"one"), lines(b"before", b"Two", b"after"), catalog=b"/Outlines 10 0 R", more=(b"<< >>", *outline)
+    )
     (path := tmp_path / "a.pdf").write_bytes(content)
     (found,) = read(path)
     places = Places.of(found)
@@ -188,7 +198,9 @@ def test_pages_outlines_and_pictures_of_pdf(tmp_path: Path) -> None:
 
 
 def test_lines_and_headings_of_text(tmp_path: Path) -> None:
-    (path := tmp_path / "a.md").write_text("Before.\n\n```sh\n# no heading\n```\n\nThe *mill*\n=====\n\n## Its price\n\nIt is sold.\n")
+    (path := tmp_path / "a.md").write_text(
+        "Before.\n\n```sh\n# no heading\n```\n\nThe *mill*\n=====\n\n## Its price\n\nIt is sold.\n"
+    )
     (found,) = read(path)
     assert found.title == "The *mill*"
     assert Places.of(found).at(found.text.index("sold")) == (12, "The *mill* › Its price")
@@ -202,7 +214,10 @@ def test_mails_and_notebooks(tmp_path: Path) -> None:
     mail = b"Subject: =?utf-8?q?The_M=C3=BChle?=\nContent-Type: text/html; charset=utf-8\n\n<p>It is <b>sold</b>."
     (path := tmp_path / "a.eml").write_bytes(mail)
     assert [(each.title, each.text) for each in read(path)] == [("The Mühle", "It is sold.")]
-    cells = [{"cell_type": "markdown", "source": ["# Mills\n", "They turn."]}, {"cell_type": "code", "source": "# no\nx = 1"}]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Mills\n", "They turn."]},
+        {"cell_type": "code", "source": "# no\nx = 1"},
+    ]
     (path := tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}))
     (found,) = read(path)
     assert (found.title, [each.text for each in found.headings]) == ("Mills", ["Mills"])
@@ -223,7 +238,9 @@ def test_text_is_in_what_it_shows_or_in_what_is_named(tmp_path: Path, encoding: 
 
 
 def test_records_have_ids_of_their_own_and_titles(tmp_path: Path) -> None:
-    (path := tmp_path / "a.csv").write_text("id,title,body\n7,Moon,It is round.\n,Mars,It is red.\n8,Void,\n7,Sun,It is hot.\n")
+    (path := tmp_path / "a.csv").write_text(
+        "id,title,body\n7,Moon,It is round.\n,Mars,It is red.\n8,Void,\n7,Sun,It is hot.\n"
+    )
     assert [(each.id, each.title, each.text) for each in read(path, "body")] == [
         ("a.csv:7", "Moon", "It is round."), ("a.csv:3", "Mars", "It is red."), ("a.csv:7 (2)", "Sun", "It is hot.")
     ]  # fmt: skip
@@ -242,7 +259,11 @@ def test_records_have_ids_of_their_own_and_titles(tmp_path: Path) -> None:
         ("a.eml", b"Content-Type: image/png\n\nx", "a mail without text"),
         ("a.jsonl", b'{"body": "x"}\n', 'no field "text"; the fields there are: body'),
         ("a.txt", b"caf\xe9", "is not UTF-8: name the encoding of such files, as in --encoding windows-1252"),
-        ("a.txt", b"\n\xcc\xe5\xeb\xfc\xed\xe8\xf6\xe0 \xef\xf0\xee\xe4\xe0\xed\xe0", "line 2: .*--encoding windows-1251"),
+        (
+            "a.txt",
+            b"\n\xcc\xe5\xeb\xfc\xed\xe8\xf6\xe0 \xef\xf0\xee\xe4\xe0\xed\xe0",
+            "line 2: .*--encoding windows-1251",
+        ),
         ("a.txt", b" \n ", "no text in it"),
         ("a.html", b"<p> </p>", "no text in it"),
         ("a.json", b'{"text": "x"}', "is no JSON array"),

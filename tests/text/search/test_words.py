@@ -19,7 +19,7 @@ from longform_text.search.words import asked_words, words_of
         ("İSTANBUL", "istanbul"),
         ("ΝΑΌΣ", "ναός"),
         ("zero\u200bwidth\ufeff", "zerowidth"),
-        ("\u0645\u06cc\u200c\u0631\u0648\u0645", "\u0645\u06cc\u0631\u0648\u0645"),  # Persian, with a joiner and without
+        ("\u0645\u06cc\u200c\u0631\u0648\u0645", "\u0645\u06cc\u0631\u0648\u0645"),  # Persian, with a joiner
         ("\u0643\u062a\u0640\u0640\u0627\u0628", "\u0643\u062a\u0627\u0628"),  # Arabic, drawn out
         ("हिन्दी में", "हिन्दी"),
         ("老磨坊卖给了博物馆。", "博物馆"),
