@@ -51,9 +51,10 @@ GROUPS = {  # headings of a help, and what stands under them; all other options 
     "advanced": """--print_config --encoding --stdin-format --max-characters --compile --graphs --vector-dtype
         --document-weight --on-error --part-rows --ray-address --actors --num-cpus --num-gpus --prompt
         --batch-wait-ms --max-concurrent-requests --max-texts --max-request-tokens --max-request-bytes
-        --max-waiting-tokens --grace-seconds --projection-init --position-init --sharing --projection-sharing
-        --sink-tokens --memory-budget --short-convolution --selected-slots --schedule --warmup --weight-decay
-        --max-grad-norm --gradient-checkpointing --tokens-per-forward --tokens-per-step --save-every-steps
+        --max-waiting-tokens --grace-seconds --root-path --projection-init --position-init --sharing
+        --projection-sharing --sink-tokens --memory-budget --short-convolution --selected-slots --schedule --warmup
+        --weight-decay --max-grad-norm --gradient-checkpointing --tokens-per-forward --tokens-per-step
+        --save-every-steps
         --evaluations --evaluations-per-epoch --early-stopping --head-learning-rate --first --sources.help
         --spans-field --passage-boundaries --same-document-negatives --similar-documents --temperature --keep-weight
         --keep-texts --train-word-embeddings --dropout --optimizer --teacher-length --min-length --tokenizer-kind
@@ -150,8 +151,9 @@ def parse(parser: Any, arguments: Sequence[str]) -> Any:
     """
     put_in_groups(parser)
     known = option_names(parser)
-    spelled = [_spelled(argument, known) for argument in arguments]
-    check_options(parser, known, spelled)
+    options = list(arguments).index("--") if "--" in arguments else len(arguments)  # what comes after it is none
+    spelled = [*(_spelled(argument, known) for argument in arguments[:options]), *arguments[options:]]
+    check_options(parser, known, spelled[:options])
     try:
         return parser.parse_args(spelled)
     except ArgumentError as error:

@@ -37,8 +37,9 @@ def option_names(parser: Any) -> set[str]:
 def check_options(parser: Any, known: Collection[str], arguments: Sequence[str]) -> None:
     """Raise ConfigurationError for an option that is not among the ``known`` ones of the parser."""
     for name in (argument.partition("=")[0] for argument in arguments if argument.startswith("--")):
-        if name != "--" and name not in known:
-            raise ConfigurationError(f'there is no option "{name}"{did_you_mean(name, known) or _help(parser)}')
+        if name not in known and " " not in name:  # a text that begins with a dash, as argparse has it too
+            near = did_you_mean(name, known) or f'{_help(parser)}; a text that begins with a dash comes after " -- "'
+            raise ConfigurationError(f'there is no option "{name}"{near}')
 
 
 def refusal(said: str, parser: Any) -> str:

@@ -97,6 +97,26 @@ def holds_array(path: Path) -> bool:
         return file.read(LOOKED_AT).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
 
 
+MARKS = {  # the longer one first of two that begin alike
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+NUL_SHARE = 1 / 20  # of every other byte, from which a text is UTF-16: all spaces, ends of lines and ASCII have one
+
+
+def marked_encoding(beginning: bytes) -> str | None:
+    """The encoding other than UTF-8 that a text's beginning shows: by a mark, or UTF-16 by NUL in every other byte."""
+    for mark, encoding in MARKS.items():
+        if beginning.startswith(mark):
+            return encoding
+    even, odd = (beginning[first::2].count(0) for first in (0, 1))
+    if min(even, odd) or len(beginning) % 2 or 2 * max(even, odd) < max(1, NUL_SHARE * len(beginning)):
+        return None
+    return "utf-16-be" if even else "utf-16-le"
+
+
 def in_utf8(file: IO[bytes], encoding: str | None) -> IO[bytes]:
     """The bytes of a text in ``encoding`` as UTF-8. Raises ConfigurationError for an encoding that Python lacks."""
     if encoding is None:
@@ -115,11 +135,21 @@ def opened(path: Path | None) -> Generator[IO[bytes]]:
 
     Raises DataError, also from what reads them, where they cannot be had.
     """
+    encoding = ENCODING.get()
+    try:
+        with binary(path) as file:
+            encoding = marked_encoding(file.peek(LOOKED_AT)[:LOOKED_AT]) or encoding if path else encoding
+            yield in_utf8(file, encoding)
+    except UnicodeError as error:
+        raise DataError(f'"{path or "-"}" is not in {encoding}: {error}') from error
+
+
+@contextmanager
+def binary(path: Path | None) -> Generator[Any]:
+    """The bytes of a file (None: standard input), decompressed. Raises DataError, also from what reads them."""
     try:
         with _open(path) if path else nullcontext(sys.stdin.buffer) as file:
-            yield in_utf8(file, ENCODING.get())
-    except UnicodeDecodeError as error:
-        raise DataError(f'"{path or "-"}" is not in {ENCODING.get()}: {error}') from error
+            yield file
     except (EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -157,9 +187,12 @@ def decoded(content: Iterable[bytes], name: str, line: int = 1) -> Iterator[str]
         yield text
 
 
-def files_below(folder: str | Path, but: tuple[str, ...] = ()) -> list[str]:
+def files_below(folder: str | Path, but: tuple[str, ...] = (), *, unread: dict[str, str] | None = None) -> list[str]:
     """Files in a folder, at any depth, and in folders that links lead to, none of which is entered twice, or is
-    above it; of a file itself. ``but``: how names begin that are passed over. Raises OSError for what cannot be read.
+    above it; of a file itself. ``but``: how names begin that are passed over.
+
+    ``unread`` is filled with folders that cannot be listed and links that lead nowhere, and why; without it an OSError
+    is raised for the first, and the others are passed over.
     """
     if os.path.isfile(folder):
         return [str(folder)]
@@ -168,11 +201,20 @@ def files_below(folder: str | Path, but: tuple[str, ...] = ()) -> list[str]:
         if (real := os.path.realpath(place)) in entered:
             continue
         entered.add(real)
-        for path in (os.path.join(place, name) for name in sorted(os.listdir(place)) if not name.startswith(but)):
+        try:
+            names = sorted(os.listdir(place))
+        except OSError as error:
+            if unread is None:
+                raise
+            unread[place] = f"a folder that cannot be listed ({error.strerror})"
+            continue
+        for path in (os.path.join(place, name) for name in names if not name.startswith(but)):
             if os.path.isdir(path):
                 (links if os.path.islink(path) else folders).append(path)
             elif os.path.isfile(path):
                 found.append(path)
+            elif unread is not None and os.path.islink(path):
+                unread[path] = "a link that leads nowhere"
     return found
 
 

@@ -167,7 +167,7 @@ def chunk_outcomes(
             for text in part
         ]
         vectors = [plan.no_vectors(encoder.whole) for plan in plans]
-        for place, number, vector in _pooled(encoder, plans, max_tokens_per_batch):
+        for place, number, vector in pooled(encoder, plans, max_tokens_per_batch):
             vectors[place][number] = vector
         for own, plan in zip(vectors, plans, strict=True):
             yield ChunkOutcome(plan.finished(encoder, own, document_weight), plan.spans, plan.tokens)
@@ -340,8 +340,8 @@ def _reading(stretch: _Stretch, tokens: _Tokens, chunks: Sequence[Chunk], specia
     return Reading(TokenizedText(ids), places)
 
 
-def _pooled(
-    encoder: StateEncoder, plans: Sequence[ChunkPlan], max_tokens_per_batch: int
+def pooled(
+    encoder: StateEncoder, plans: Sequence[ChunkPlan], max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS
 ) -> Iterator[tuple[int, int, np.ndarray]]:
     """The text, number and vector (D,) of every chunk, as they come."""
     read = [(place, reading) for place, plan in enumerate(plans) for reading in plan.readings]

@@ -3,113 +3,169 @@
 Axes: N passages, G documents, D embedding size.
 """
 
-from typing import NamedTuple, Self
+import math
+import sqlite3
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from longform_text.search.store import Part, Row, Store
-from longform_text.search.words import WORD, bm25, words_of
+from longform_text.search import store
+from longform_text.search.reading import ENDS
+from longform_text.search.words import asked_words, words_of
 
 FUSION = 60  # of reciprocal ranks (Cormack, Clarke and Buettcher 2009)
-COMMON = 1 / 4  # of all documents: words that more of them have are not marked
+ABOVE, TEXT = 1.0, 1.0  # weights of words in titles and headings, and in the text
+COMMON = 1 / 2  # of all documents: words that more of them have are not marked
+COVERED, FITS = 1 / 4, 0.36  # a document fits where nearness and the share of the question's words come to that
 
 
 class Hit(NamedTuple):
-    """A passage that was found. ``place``: its page or line, or characters from-to; ``marks``: characters from-to in
-    ``passage`` of the question's words; ``score``: of the document, a sum of reciprocal ranks.
+    """A passage that was found. ``file``: its document's; ``headings``: those above it; ``place``: the page or line of
+    its first marked word, or characters from-to; ``marks``: characters from-to in ``passage`` of the question's words;
+    ``score``: of the document, a sum of reciprocal ranks; ``fits``: whether the document may well answer.
     """
 
     document: str
+    file: str
     title: str
+    headings: str
     place: str
     passage: str
     marks: list[tuple[int, int]]
     score: float
+    fits: bool
 
 
 class Searched(NamedTuple):
-    """The passages that are searched, of all parts of an index.
-
-    ``firsts``: number of each part's first passage; ``rows`` (N,): numbers of those that count, others are of files
-    that have changed. By number: ``own``, its place in ``rows``, ``groups``, its document, both -1 where it does not
-    count, and ``lengths``, its words.
+    """What is searched, as of a number of ``changes``: ``parts``, ``passages`` and ``documents`` (N,) are numbers of
+    rows in the index, ascending; ``vectors`` (N, D).
     """
 
-    parts: list[Part]
-    firsts: list[int]
-    rows: np.ndarray
-    own: np.ndarray
-    groups: np.ndarray
-    lengths: np.ndarray
+    changes: int
+    parts: np.ndarray
+    passages: np.ndarray
+    documents: np.ndarray
+    vectors: np.ndarray
 
     @classmethod
-    def of(cls, store: Store, before: Self | None = None) -> Self:
-        """The passages of a store as it is now; parts that were searched ``before`` are not opened again."""
-        parts = store.parts({part.number: part for part in before.parts} if before else {})
-        firsts = np.cumsum([0, *map(len, parts)]).tolist()
-        groups, documents = [np.empty(0, np.int64)], 0
-        for part in parts:
-            held = np.array([store.holds(name, part.number) for name in part.files])
-            numbers = documents + part.document_of
-            groups.append(np.where(held[part.file_of], numbers, -1))
-            documents += len(part.documents)
-        every = np.concatenate(groups)
-        rows = np.flatnonzero(every >= 0)
-        every[rows] = np.unique(every[rows], return_inverse=True)[1]
-        own = np.full(len(every), -1)
-        own[rows] = np.arange(len(rows))
-        lengths = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
-        return cls(parts, firsts[:-1], rows, own, every, lengths)
+    def of(cls, database: sqlite3.Connection, before: Self | None = None) -> Self:
+        """What is in the index now; what was there ``before`` is not read again."""
+        changes = store.about(database)[1]
+        if before and before.changes == changes:
+            return before
+        there = np.array([id for (id,) in database.execute("SELECT id FROM vectors")], np.int64)
+        last = before.parts[-1] if before and len(before.parts) else -1
+        query = "SELECT id, first, document, vectors FROM vectors WHERE id > ? ORDER BY id"
+        new = database.execute(query, (int(last),)).fetchall()
+        features = database.execute("SELECT json_extract(identity, '$.dimensions') FROM about").fetchone()[0] or 1
+        sizes = np.array([len(blob) // (4 * features) for *_, blob in new], np.int64)
+        inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        columns = np.array([row[:3] for row in new], np.int64).reshape(-1, 3).repeat(sizes, axis=0)
+        own = np.frombuffer(b"".join(blob for *_, blob in new), np.float32).reshape(-1, features)
+        found = cls(changes, columns[:, 0], columns[:, 1] + inside, columns[:, 2], own)
+        if not before or not len(before.parts):
+            return found
+        kept = np.isin(before.parts, there)
+        columns: Any = zip(before[1:], found[1:], strict=True)
+        return cls(changes, *(np.concatenate([old[kept], added]) for old, added in columns))
 
-    def best(self, question: str, vector: np.ndarray, k: int, passages: int) -> list[Hit]:
-        """The best ``passages`` of each of the ``k`` best documents; ``vector`` (D,) is the question's.
+    def best(
+        self,
+        database: sqlite3.Connection,
+        question: str,
+        vector: np.ndarray,
+        k: int,
+        passages: int,
+        files: set[str] | None,
+    ) -> list[Hit]:
+        """The best ``passages`` of each of the ``k`` best documents, of ``files`` (None: all); ``vector`` (D,) is the
+        question's.
 
-        A document's ranks are those of its nearest passage and of BM25 over its words; a passage's, of its own.
+        A document's ranks are that of its nearest passage, and the mean of those by the words of all of it and of its
+        best passage (BM25); a passage's, of its own.
         """
-        if not len(self.rows):
+        within = self if files is None else self._within(database, files)
+        if not len(within.passages):
             return []
-        near = np.concatenate([part.vectors @ vector for part in self.parts])[self.rows]
-        groups = self.groups[self.rows]
-        nearest = np.full(groups.max() + 1, -np.inf)
+        words = asked_words(question)
+        documents, groups = np.unique(within.documents, return_inverse=True)
+        near = within.vectors @ vector
+        nearest = np.full(len(documents), -np.inf)
         np.maximum.at(nearest, groups, near)
-        fused = reciprocal_ranks(nearest) + reciprocal_ranks(self.by_words(question, self.groups), above=0)
-        each = reciprocal_ranks(near) + reciprocal_ranks(self.by_words(question, self.own), above=0)
-        marked, hits = self._rare(question, len(nearest)), []
-        for document in best_first(fused)[:k]:
-            own = np.flatnonzero(groups == document)
-            for at in own[best_first(each[own])][:passages]:
-                row = self._row(int(self.rows[at]))
-                marks = [found.span() for found in WORD.finditer(row.text) if found[0].lower() in marked]
-                hits.append(Hit(row.document, row.title, row.place, row.text, marks, float(fused[document])))
+        own_words = bm25(database, "passage_words", words, within.passages)
+        ranked = reciprocal_ranks(near) + reciprocal_ranks(own_words, above=0)
+        best = np.zeros(len(documents))
+        np.maximum.at(best, groups, own_words)
+        by_words = (bm25(database, "document_words", words, documents), best)
+        fused = reciprocal_ranks(nearest) + sum(reciprocal_ranks(each, above=0) for each in by_words) / len(by_words)
+        every, having = len(np.unique(self.documents)), _having(database, words)
+        weights = {word: math.log1p((every + 0.5) / (count + 0.5)) for word, count in having.items()}
+        rare = {word for word, count in having.items() if count <= max(1, COMMON * every)}
+        hits = []
+        for at in best_first(fused)[:k]:
+            there = _having(database, words, int(documents[at]))
+            share = sum(weights[word] for word in words if there[word]) / (sum(weights.values()) or 1)
+            fits = bool(nearest[at] + COVERED * share >= FITS)
+            own = np.flatnonzero(groups == at)
+            for passage in within.passages[own[best_first(ranked[own])][:passages]].tolist():
+                hits.append(_hit(database, passage, rare, float(fused[at]), fits=fits))
         return hits
 
-    def document(self, name: str) -> list[Row]:
-        """The passages of a document in order; none where there is no document of that name."""
-        rows = [
-            part.row(int(at))
-            for part, first in zip(self.parts, self.firsts, strict=True)
-            if name in part.documents
-            for at in np.flatnonzero(part.document_of == part.documents.index(name))
-            if self.groups[first + at] >= 0
-        ]
-        return sorted(rows, key=lambda row: row.start)
+    def _within(self, database: sqlite3.Connection, files: set[str]) -> Self:
+        of_files = database.execute("SELECT documents.id, files.name FROM documents JOIN files ON files.id = file")
+        kept = np.isin(self.documents, [id for id, name in of_files if name in files])
+        columns: Any = self[1:]
+        return type(self)(self.changes, *(column[kept] for column in columns))
 
-    def by_words(self, question: str, groups: np.ndarray) -> np.ndarray:
-        """BM25 of ``groups``, which are ``own`` for passages or ``groups`` for documents."""
-        postings = [(part.postings, first) for part, first in zip(self.parts, self.firsts, strict=True)]
-        return bm25(question, postings, groups, self.lengths)
 
-    def _rare(self, question: str, documents: int) -> set[str]:
-        """The question's words that few documents have."""
-        having = {
-            word: sum(len({*part.document_of[part.postings.of(word)[:, 0]]}) for part in self.parts)
-            for word in words_of(question)
-        }
-        return {word for word, count in having.items() if count <= max(1, COMMON * documents)}
+def bm25(database: sqlite3.Connection, table: str, words: list[str], ids: np.ndarray) -> np.ndarray:
+    """BM25 (n,) of the rows ``ids`` (n,), ascending, of a table of words; 0 for those that have none."""
+    query = f"SELECT rowid, -bm25({table}, {ABOVE}, {TEXT}) FROM {table} WHERE {table} MATCH ?"
+    found = np.array(database.execute(query, (_any(words),)).fetchall(), np.float64).reshape(-1, 2)
+    found, scores = found[np.isin(found[:, 0], ids)], np.zeros(len(ids))
+    scores[np.searchsorted(ids, found[:, 0])] = found[:, 1]
+    return scores
 
-    def _row(self, number: int) -> Row:
-        at = int(np.searchsorted(self.firsts, number, side="right")) - 1
-        return self.parts[at].row(number - self.firsts[at])
+
+def _any(words: list[str]) -> str:
+    """FTS5's expression for rows that have any of the words."""
+    return " OR ".join(f'"{word}"' for word in words) or '""'
+
+
+def _having(database: sqlite3.Connection, words: list[str], document: int | None = None) -> dict[str, int]:
+    """How many documents have each word; of one ``document``, whether it has."""
+    query = "SELECT count(*) FROM document_words WHERE document_words MATCH ?" + " AND rowid = ?" * (
+        document is not None
+    )
+    more = () if document is None else (document,)
+    return {word: database.execute(query, (_any([word]), *more)).fetchone()[0] for word in words}
+
+
+def _hit(database: sqlite3.Connection, passage: int, words: set[str], score: float, *, fits: bool) -> Hit:
+    row = """SELECT documents.name, files.name, title, unit, headings, number, start, "end", text FROM passages
+        JOIN documents ON documents.id = document JOIN files ON files.id = file WHERE passages.id = ?"""
+    name, file, title, unit, headings, number, start, end, text = database.execute(row, (passage,)).fetchone()
+    marks = marked(text, words)
+    place = place_of(unit, number, start, end, text[: marks[0][0]] if marks else "")
+    return Hit(name, file, title, headings, place, text, marks, score, fits)
+
+
+def place_of(unit: str, number: int, start: int, end: int, before: str = "") -> str:
+    """The line or page after the text ``before``, of a passage that begins in line or page ``number``."""
+    return f"{unit} {number + before.count(ENDS[unit])}" if unit else f"characters {start}-{end}"
+
+
+def marked(text: str, words: set[str]) -> list[tuple[int, int]]:
+    """Characters from-to of each of the ``words`` in a text; those that touch are one."""
+    found = list[tuple[int, int]]()
+    for word in words_of(text):
+        if word.form not in words:
+            continue
+        if found and word.start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], word.end))
+        else:
+            found.append((word.start, word.end))
+    return found
 
 
 def best_first(scores: np.ndarray) -> np.ndarray:

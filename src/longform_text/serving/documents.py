@@ -30,9 +30,12 @@ class Documents:
             self._index = Index(self.folder / INDEX_FOLDER, engine.encoder())
             self._index.add(self.folder, text_field=self.text_field)
             log.info("%d passages are searched", len(self._index))
-        except (LongformError, Refusal, OSError) as error:
-            self.failure = getattr(error, "message", str(error))
-            log.error("the documents are not read on: %s", self.failure)
+            for name, reason in self._index.report.passed_over.items():
+                log.warning("passed over %s: %s", name, reason)
+        except Exception as error:
+            expected = isinstance(error, LongformError | Refusal | OSError)
+            self.failure = getattr(error, "message", str(error)) or type(error).__name__
+            log.error("the documents are not read on: %s", self.failure, exc_info=None if expected else error)
 
     @property
     def index(self) -> Index:

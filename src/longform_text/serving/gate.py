@@ -52,9 +52,10 @@ class Gate:
         started, metrics = time.monotonic(), self.service.metrics
         # HEAD is GET without the body, which uvicorn leaves out. Routes see it so, and find the request's exchange.
         as_get = {"method": "GET"} if scope["method"] == "HEAD" else {}
+        below = {"root_path": self.service.settings.root_path.rstrip("/")}  # which a proxy takes off the path
         metrics.running.inc()
         try:
-            await self._answered({**scope, **as_get, EXCHANGE: exchange}, exchange.receive, exchange.send)
+            await self._answered({**scope, **as_get, **below, EXCHANGE: exchange}, exchange.receive, exchange.send)
         finally:
             metrics.running.dec()
             metrics.seconds.labels("request").observe(time.monotonic() - started)

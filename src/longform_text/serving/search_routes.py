@@ -1,5 +1,6 @@
 """Search of the folder that the server was given: /v1/search, and a document of it: /v1/search/document."""
 
+from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -11,6 +12,8 @@ from longform_text.search.index import Index
 from longform_text.serving.errors import Body, NonEmpty, Refusal, StrictRoute, Whole, answer, refusals
 from longform_text.serving.service import Service
 
+NAMED = 100  # files that are passed over
+
 
 class SearchBody(Body):
     """Body of ``/v1/search``."""
@@ -21,25 +24,34 @@ class SearchBody(Body):
 
 
 class Found(BaseModel):
-    """A passage: its document, that one's title, its page, line or characters, its text, the characters from-to of the
-    query's words in it, and the document's score.
+    """A passage: its document, that one's file and title, the headings above, its page, line or characters, its text,
+    the characters from-to of the query's words in it, the document's score, and whether that may well answer.
     """
 
     document: str
+    file: str
     title: str
+    headings: str
     place: str
     passage: str
     marks: list[tuple[int, int]]
     score: float
+    fits: bool
 
 
 class SearchAnswer(BaseModel):
-    """The best passages, best documents first, of ``passages`` that are searched."""
+    """The best passages, best documents first, of ``passages`` that are searched; ``fits``: whether any may answer.
+
+    ``passed_over``: why files, or parts of them, are not searched; the first hundred of ``files_passed_over``.
+    """
 
     object: str
     model: str
     data: list[Found]
+    fits: bool
     passages: int
+    files_passed_over: int
+    passed_over: dict[str, str]
     seconds_left: float | None = Field(description="of reading what is new; null: all is read")
     failure: str = Field(description="why the folder is not read on; empty where it is")
 
@@ -75,12 +87,16 @@ def search_routes(service: Service) -> APIRouter:
         """Passages of the server's documents that answer a question; while they are being read, of those that are."""
         index = _index(service)
         hits = await run_in_threadpool(index.search, body.query, body.k, passages=body.passages)
+        passages, passed = await run_in_threadpool(lambda: (len(index), index.passed_over()))
         return answer(
             {
                 "object": "list",
                 "model": service.engine.name,
                 "data": [hit._asdict() for hit in hits],
-                "passages": len(index),
+                "fits": any(hit.fits for hit in hits),
+                "passages": passages,
+                "files_passed_over": len(passed),
+                "passed_over": dict(islice(passed.items(), NAMED)),
                 "seconds_left": index.seconds_left,
                 "failure": service.documents.failure if service.documents else "",
             }
@@ -92,11 +108,11 @@ def search_routes(service: Service) -> APIRouter:
     )
     async def document(body: DocumentBody) -> Response:
         """The whole of a document that an answer names, passage by passage."""
-        rows = await run_in_threadpool(_index(service).searched.document, body.document)
-        if not rows:
+        title, passages = await run_in_threadpool(_index(service).document, body.document)
+        if not passages:
             raise Refusal("not_found", f'there is no document "{body.document}"')
-        data = [{"place": row.place, "passage": row.text} for row in rows]
-        return answer({"object": "document", "document": body.document, "title": rows[0].title, "data": data})
+        data = [{"place": place, "passage": text} for place, text in passages]
+        return answer({"object": "document", "document": body.document, "title": title, "data": data})
 
     return router
 

@@ -33,6 +33,7 @@ class ServingSettings:
         max_request_tokens: tokens in a request.
         max_request_bytes: bytes of a request's body.
         max_waiting_tokens: tokens of all requests that wait for the model; more are refused with 429.
+        root_path: path below which a proxy serves it, as /longform, where the proxy takes that off.
         grace_seconds: after SIGTERM, in which what was accepted is answered.
         api_key: "Bearer KEY" that requests must bring; null: none, or the environment's LONGFORM_API_KEY.
         cors_origins: origins whose pages may use the server, as https://example.org; none: no other than its own.
@@ -56,6 +57,7 @@ class ServingSettings:
     max_request_tokens: int = 2**19
     max_request_bytes: int = 4 * MIB
     max_waiting_tokens: int = 2**21
+    root_path: str = ""
     grace_seconds: float = 60.0
     api_key: str | None = None
     cors_origins: tuple[str, ...] = ()
@@ -64,6 +66,8 @@ class ServingSettings:
         check_choices(self)
         if not 0 <= self.port < 2**16:
             raise ConfigurationError(f"port is {self.port}; it is from 0 (any that is free) to 65535")
+        if self.root_path and not self.root_path.startswith("/"):
+            raise ConfigurationError(f'root_path is "{self.root_path}"; it begins with a slash, as /longform')
         check_device(self.device)
         if self.documents is not None and not Path(self.documents).expanduser().is_dir():
             raise ConfigurationError(f'documents is "{self.documents}", which is no folder')

@@ -1,23 +1,24 @@
-"""An index of a folder: what is new is read, what has changed or gone is forgotten, and a kill loses a part at most."""
+"""An index of a folder: what is new is read, what has changed or gone is forgotten, and nothing ends all."""
 
+import contextlib
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable
+import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from index_rows import rows
 from tiny_models import save_bert
 
 from longform import Encoder, Index
 from longform.errors import CheckpointError, ConfigurationError, DataError, InputError
 from longform.files import only_writer
 from longform_text.inference import chunks
+from longform_text.search import adding, store
 from longform_text.search import index as indexing
-from longform_text.search import store as storing
 from longform_text.search.ranking import Searched
 
 DOCUMENTS = {
@@ -47,13 +48,6 @@ def open_index(folder: Path, encoder: Encoder) -> Index:
     return Index(folder / ".longform", encoder, chunk_tokens=24)
 
 
-def passages(index: Index) -> list[tuple[str, str, int, str]]:
-    """What is searched, in order."""
-    kept = index.searched
-    rows = [part.row(at) for part in kept.parts for at in range(len(part))]
-    return sorted((rows[at].file, rows[at].document, rows[at].start, rows[at].text) for at in kept.rows)
-
-
 def test_what_is_found_and_where(folder: Path, encoder: Encoder) -> None:
     index = open_index(folder, encoder).add(folder)
     assert index.report.read == 5
@@ -62,54 +56,55 @@ def test_what_is_found_and_where(folder: Path, encoder: Encoder) -> None:
     found = {hit.document: hit for hit in index.search("which one is SHORT?")}
     assert sorted(found) == ["deep/below.txt", "far.md", "near.txt", "page.html", "rows.jsonl:b", "rows.jsonl:g"]
     hit = found["page.html"]
-    assert (hit.title, hit.place) == ("Long", "characters 0-38")
+    assert (hit.file, hit.title, hit.place) == ("page.html", "Long", "characters 0-38")
     assert [hit.passage[start:end] for start, end in hit.marks] == ["short"]
     assert hit.passage == "a long short text of the near <b> kind"
-    assert found["far.md"].place == "line 1"
+    (hit,) = index.search("bad", 1, within=[folder / "far.md"])
+    assert (hit.place, hit.headings) == ("line 3", "Far text")
     several = index.search("near", 3, passages=2)
     assert max(sum(each.document == hit.document for each in several) for hit in several) == 2
+    assert index.document("far.md") == ("Far text", [("line 1", "# Far text\n\nfar it is bad.")])
+    assert index.document("nothing") == ("", [])
+
+
+def test_a_search_names_what_it_searches(folder: Path, encoder: Encoder) -> None:
+    index = open_index(folder, encoder).add(folder)
+    for within, names in (
+        (["deep"], {"deep/below.txt"}),
+        (["far.md", "rows.jsonl"], {"far.md", "rows.jsonl"}),
+        (["no"], set()),
+    ):
+        assert {hit.file for hit in index.search("near", within=[folder / each for each in within])} == names
 
 
 def test_vectors_are_those_of_the_whole_reading(folder: Path, encoder: Encoder) -> None:
     index = open_index(folder, encoder).add(folder / "near.txt")
     expected = encoder.encode_chunks(DOCUMENTS["near.txt"], chunk_tokens=24, boundaries="sentences").vectors
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    (part,) = index.searched.parts
-    assert isinstance(part.vectors, np.memmap)
-    np.testing.assert_allclose(part.vectors, expected, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(vectors(index), expected, rtol=0, atol=2e-5)
+
+
+def vectors(index: Index) -> np.ndarray:
+    with store.Store(index.folder).reading() as database:
+        return Searched.of(database).vectors
 
 
 def test_a_title_is_added_to_each_passage(folder: Path, encoder: Encoder) -> None:
     def unit(vectors: np.ndarray) -> np.ndarray:
         return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
-    index = Index(folder / ".longform", encoder, chunk_tokens=24, title_weight=0.5).add(folder / "far.md", folder)
-    how: Any = {"chunk_tokens": 24, "boundaries": "sentences"}
-    for part in index.searched.parts:
-        for at, row in enumerate(part.rows()):
-            path = folder / row.file
-            if path.suffix not in (".txt", ".md"):
-                continue
-            chunks = encoder.encode_chunks(path.read_text(), **how)
-            vector = chunks.vectors[chunks.spans[:, 0].tolist().index(row.start)]
-            title = encoder.encode({"far.md": "Far text", "near.txt": "near", "deep/below.txt": "below"}[row.file])
-            np.testing.assert_allclose(part.vectors[at], unit(unit(vector) + 0.5 * unit(title)), rtol=0, atol=2e-5)
+    index = Index(folder / ".longform", encoder, chunk_tokens=24, title_weight=0.5).add(folder / "far.md")
+    chunk = encoder.encode_chunks(DOCUMENTS["far.md"], chunk_tokens=24, boundaries="sentences").vectors[0]
+    expected = unit(unit(chunk) + 0.5 * unit(encoder.encode("Far text")))
+    np.testing.assert_allclose(vectors(index)[0], expected, rtol=0, atol=2e-5)
     with pytest.raises(ConfigurationError, match=r"title_weight: 0\.5 there, None now"):
         open_index(folder, encoder)
 
 
-def test_an_index_of_before_titles_had_a_weight_is_opened(folder: Path, encoder: Encoder) -> None:
-    about = open_index(folder, encoder).add(folder).folder / "index.json"
-    known = json.loads(about.read_text())
-    assert known.pop("title_weight") is None
-    about.write_text(json.dumps(known))
-    assert open_index(folder, encoder).add(folder).report.read == 0
-
-
 def test_only_what_is_new_or_changed_is_read(folder: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    reader = indexing.read_file
-    monkeypatch.setattr(indexing, "read_file", lambda path, name, field: read.append(name) or reader(path, name, field))
+    reader = adding.read_file
+    monkeypatch.setattr(adding, "read_file", lambda path, name, field: read.append(name) or reader(path, name, field))
     index = open_index(folder, encoder).add(folder)
     assert sorted(read) == sorted(set(DOCUMENTS) - {"picture.png"})
     read.clear()
@@ -122,10 +117,10 @@ def test_only_what_is_new_or_changed_is_read(folder: Path, encoder: Encoder, mon
     (folder / "new.txt").write_text("a new text")
     index = open_index(folder, encoder).add(folder)
     assert (sorted(read), index.report.read, index.report.removed) == (["far.md", "new.txt"], 2, 1)
-    texts = [text for *_, text in passages(index)]
+    texts = [text for *_, text in rows(index)]
     assert "now it is a good text" in texts
     assert not any("far it is bad" in text or "short" in text for text in texts)
-    assert passages(open_index(folder, encoder)) == passages(index)
+    assert rows(open_index(folder, encoder)) == rows(index)
 
 
 def test_files_elsewhere_stay_and_a_moved_folder_is_known(folder: Path, encoder: Encoder, tmp_path: Path) -> None:
@@ -140,85 +135,36 @@ def test_files_elsewhere_stay_and_a_moved_folder_is_known(folder: Path, encoder:
     assert open_index(tmp_path / "moved", encoder).add(tmp_path / "moved").report.read == 0
 
 
-def test_a_folder_of_many_files_has_few_parts(folder: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = passages(open_index(folder, encoder).add(folder))
-    monkeypatch.setattr(storing, "SMALL_PARTS", 2)
-    monkeypatch.setattr(storing, "LARGE", 12)
-    index = Index(folder.parent / "other", encoder, chunk_tokens=24)
-    for name in DOCUMENTS:
-        index.add(folder / name)
-    assert len(list((folder.parent / "other" / "parts").iterdir())) == len(index.searched.parts) < 5
-    names = [(Path(file).name, *others) for file, _, *others in passages(index)]
-    assert sorted(names) == sorted((Path(file).name, *others) for file, _, *others in whole)
+def test_the_folder_of_the_index_is_not_read(folder: Path, encoder: Encoder) -> None:
+    index = Index(folder / "index", encoder, chunk_tokens=24).add(folder)
+    (index.folder / "mine.txt").write_text("near")
+    assert "index/mine.txt" not in index.add(folder).files
 
 
-CHILD = """
-import os, signal, sys
-from pathlib import Path
-from longform import Encoder, Index
-from longform_text.inference import chunks as reading
-from longform_text.search import index as indexing, store as storing
-
-indexing.SECONDS, indexing.READ_TOGETHER = -1, 1
-count = 0
-def counted(made, place):
-    def call(*given, **named):
-        global count
-        count += place == sys.argv[3]
-        if count == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return made(*given, **named)
-    return call
-reading.chunk_outcomes = counted(reading.chunk_outcomes, "encoding")
-storing.np.save = counted(storing.np.save, "writing")
-storing.write_json = counted(storing.write_json, "listing")
-Index(Path(sys.argv[1], ".longform"), Encoder.from_pretrained(sys.argv[2]), chunk_tokens=24).add(sys.argv[1])
-"""
-
-
-@pytest.mark.parametrize("place", ["encoding", "writing", "listing"])
-def test_a_killed_process_is_gone_on_with(
-    place: str, folder: Path, encoder: Encoder, longform_folder: Path, tmp_path: Path
+@pytest.mark.parametrize("documents_together", [1, 2**14])
+def test_what_was_begun_is_gone_on_with(
+    documents_together: int, tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = passages(Index(tmp_path / "whole" / ".longform", encoder, chunk_tokens=24).add(folder))
-    done = subprocess.run([sys.executable, "-c", CHILD, folder, longform_folder, place], capture_output=True, text=True)
-    assert done.returncode == -9, done.stderr
-    begun = open_index(folder, encoder)
-    assert len(begun) < len(expected)
-    index = begun.add(folder)
-    assert index.report.read <= 5
-    assert [each[1:] for each in passages(index)] == [
-        (document.removeprefix("../texts/"), *rest) for _, document, *rest in expected
-    ]
-    assert len(list((folder / ".longform" / "parts").iterdir())) == len(index.searched.parts)
+    monkeypatch.setattr(adding, "TOGETHER", documents_together)
+    lines = "".join(json.dumps({"text": f"text {number}"}) + "\n" for number in range(6))
+    (tmp_path / "a.jsonl").write_text(lines)
+    (tmp_path / "b.txt").write_text(DOCUMENTS["near.txt"] * 20)
+    whole = rows(Index(tmp_path / "whole", encoder, chunk_tokens=24).add(tmp_path / "a.jsonl", tmp_path / "b.txt"))
+    index, made, seen = Index(tmp_path / "index", encoder, chunk_tokens=24), chunks.pooled, list[int]()
 
-
-def test_records_are_gone_on_with_in_the_middle(
-    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(indexing, "SECONDS", -1)
-    monkeypatch.setattr(indexing, "READ_TOGETHER", 1)
-    rows = "".join(json.dumps({"text": f"text {number}"}) + "\n" for number in range(6))
-    (path := tmp_path / "a.jsonl").write_text(rows)
-    index, made = Index(tmp_path / "index", encoder), chunks.chunk_outcomes
-
-    def interrupted(encoder: Encoder, documents: list[Any], **options: Any) -> Any:
-        if documents and documents[0].text == "text 3":
+    def interrupted(*given: Any) -> Any:
+        seen.append(1)
+        if len(seen) == 9:
             raise KeyboardInterrupt
-        return made(encoder, documents, **options)
+        return made(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(chunks, "chunk_outcomes", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            index.add(path)
-    assert len(index) == 3
-    read: list[str] = []
-    monkeypatch.setattr(
-        chunks, "chunk_outcomes", lambda e, d, **o: read.extend(each.text for each in d) or made(e, d, **o)
-    )
-    index.add(path)
-    assert read == ["text 3", "text 4", "text 5"]
-    assert [text for *_, text in passages(index)] == [f"text {number}" for number in range(6)]
+        patch.setattr(chunks, "pooled", interrupted)
+        with contextlib.suppress(KeyboardInterrupt):
+            index.add(tmp_path / "a.jsonl", tmp_path / "b.txt")
+    assert documents_together > 1 or 6 < len(index) < len(whole)
+    index.add(tmp_path / "a.jsonl", tmp_path / "b.txt")
+    assert rows(index) == whole
 
 
 def test_another_model_is_refused_by_name(folder: Path, encoder: Encoder, tmp_path: Path, tiny_tokenizer: Any) -> None:
@@ -230,60 +176,67 @@ def test_another_model_is_refused_by_name(folder: Path, encoder: Encoder, tmp_pa
         Index(folder / ".longform", encoder, chunk_tokens=30)
 
 
-def test_one_process_writes_and_others_search(folder: Path, encoder: Encoder) -> None:
-    index = open_index(folder, encoder).add(folder)
-    reader = open_index(folder, encoder)
+def test_one_process_writes_and_others_search_what_is_there(folder: Path, encoder: Encoder) -> None:
+    index, reader = open_index(folder, encoder).add(folder), open_index(folder, encoder)
+    (folder / "new.txt").write_text("a new text")
     with only_writer(index.folder), pytest.raises(ConfigurationError, match="being written by another process"):
         index.add(folder)
-    (folder / "new.txt").write_text("a new text")
+    before = len(reader)
     index.add(folder)
-    assert len(reader) < len(index)
-    assert reader.search("near", 1)
-    reader.refresh()
-    assert len(reader) == len(index)
+    assert len(reader) == len(index) == before + 1
+    assert reader.search("new", 1)[0].document == "new.txt"
 
 
 def test_what_is_ready_is_searched_while_more_is_read(
     folder: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "SECONDS", -1)
-    monkeypatch.setattr(indexing, "READ_TOGETHER", 1)
-    index, found, made = open_index(folder, encoder), list[int](), chunks.chunk_outcomes
-    monkeypatch.setattr(
-        chunks, "chunk_outcomes", lambda *given, **how: found.append(len(index.search("near"))) or made(*given, **how)
-    )
+    monkeypatch.setattr(adding, "TOGETHER", 1)
+    index, found, made = open_index(folder, encoder), list[int](), chunks.pooled
+
+    def searched(*given: Any) -> Any:
+        thread = threading.Thread(target=lambda: found.append(len(index.search("near"))))
+        thread.start()
+        thread.join()
+        return made(*given)
+
+    monkeypatch.setattr(chunks, "pooled", searched)
     index.add(folder)
-    assert found[0] == 0
-    assert found[-1] > 0
+    assert (found[0], found[-1]) == (0, 5)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, encoder: Encoder) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "precious.txt").write_text("near")
+    (tmp_path / "a.txt").write_text("near")
     with pytest.raises(ConfigurationError, match=r"not empty \(precious.txt\)"):
-        Index(tmp_path / "mine", encoder).add(tmp_path / "mine" / "precious.txt")
+        Index(tmp_path / "mine", encoder).add(tmp_path / "a.txt")
 
 
-def damaged(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:20])
+@pytest.mark.parametrize("older", [{"index.json": "{}", "files.json": "{}"}, {"index.sqlite": "user_version"}])
+def test_an_older_index_is_made_anew_and_that_is_said(folder: Path, encoder: Encoder, older: dict[str, str]) -> None:
+    expected = rows(Index(folder.parent / "other", encoder, chunk_tokens=24).add(folder))
+    (folder / ".longform" / "parts" / "00000001").mkdir(parents=True)
+    for name, content in older.items():
+        (folder / ".longform" / name).write_text(content)
+    if "index.sqlite" in older:
+        (folder / ".longform" / "index.sqlite").unlink()
+        with sqlite3.connect(folder / ".longform" / "index.sqlite") as database:
+            database.executescript("CREATE TABLE other (x); PRAGMA user_version = 1")
+        database.close()
+    index = open_index(folder, encoder)
+    assert (len(index), index.search("near")) == (0, [])
+    assert "of an older format" in "".join(index.add(folder).report.remarks)
+    assert [each[2:] for each in rows(index)] == [each[2:] for each in expected]
+    assert sorted(os.listdir(index.folder)) == ["index.sqlite"]
 
 
-def pickled(path: Path) -> None:
-    np.save(path, np.array([{}], dtype=object), allow_pickle=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "spoil"),
-    [("files.json", damaged), ("parts/00000001/vectors.npy", damaged), ("parts/00000001/vectors.npy", pickled),
-     ("parts/00000001/passages.parquet", damaged)],
-)  # fmt: skip
-def test_a_damaged_index_is_named_and_nothing_is_unpickled(
-    folder: Path, encoder: Encoder, name: str, spoil: Callable[[Path], None]
-) -> None:
-    open_index(folder, encoder).add(folder)
-    spoil(folder / ".longform" / name)
-    with pytest.raises(CheckpointError, match=r"is damaged .*: delete the folder of the index"):
-        open_index(folder, encoder)
+@pytest.mark.parametrize("at", [0, 100])
+def test_a_damaged_index_is_named(folder: Path, encoder: Encoder, at: int) -> None:
+    path = open_index(folder, encoder).add(folder).folder / "index.sqlite"
+    content = path.read_bytes()
+    path.write_bytes(content[:at] + b"\xff" * 3000 + content[at + 3000 :])
+    with pytest.raises((CheckpointError, ConfigurationError), match="delete the folder of the index"):
+        open_index(folder, encoder).search("near")
 
 
 def test_mistakes(folder: Path, encoder: Encoder) -> None:
@@ -299,26 +252,103 @@ def test_mistakes(folder: Path, encoder: Encoder) -> None:
         Index(folder / ".longform", encoder, chunk_tokens=0)
 
 
+@pytest.mark.parametrize(
+    "question",
+    ["--", '"near" AND (', "near*", "near OR", "?!", "\udcff near", "NEAR(a b)", "a:b", "^near -far", "near " * 3000],
+)
+def test_a_question_is_words_whatever_it_looks_like(folder: Path, encoder: Encoder, question: str) -> None:
+    assert open_index(folder, encoder).add(folder).search(question, 1)
+
+
 def test_a_file_that_can_be_read_now(folder: Path, encoder: Encoder) -> None:
     (folder / "rows.csv").write_text("body\nthe near\n")
     index = open_index(folder, encoder).add(folder)
     assert 'no field "text"' in index.report.passed_over["rows.csv"]
     index.add(folder)
     assert index.report.passed_over == {}  # named once
+    assert 'no field "text"' in index.passed_over()["rows.csv"]
     index.add(folder / "rows.csv", text_field="body")
     assert index.report.read == 1
     assert index.files["rows.csv"].whole
 
 
+def test_what_a_package_that_is_missing_would_read_is_tried_again(
+    folder: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(__import__("sys").modules, "turbohtml", None)
+        index = open_index(folder, encoder).add(folder)
+    assert 'this needs the package "turbohtml"' in index.report.passed_over["page.html"]
+    assert index.add(folder).report.read == 1
+
+
+def test_no_file_ends_the_reading_of_others(folder: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "nowhere.txt").symlink_to("gone")
+    (folder / "loop").symlink_to("loop")
+    (folder / "damaged.docx").write_bytes(b"PK")
+    reader = adding.read_file
+    failing: dict[str, Exception] = {"far.md": RecursionError("too deep"), "near.txt": PermissionError(13, "no")}
+
+    def fails(path: Path, name: str, field: str) -> Any:
+        if name in failing:
+            raise failing[name]
+        return reader(path, name, field)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adding, "read_file", fails)
+        index = open_index(folder, encoder).add(folder)
+        patch.setattr(indexing.os, "listdir", lambda place: _refused(place))
+        index.add(folder)
+    reasons = index.passed_over()
+    assert {name: reason[:20] for name, reason in reasons.items() if name != "picture.png"} == {
+        "damaged.docx": "not a readable docx ", "far.md": "too deep", "loop": "a link that leads no",
+        "near.txt": "[Errno 13] no", "nowhere.txt": "a link that leads no", "deep": "a folder that cannot",
+    }  # fmt: skip
+    assert index.files["deep/below.txt"].whole  # it may be there again
+    assert index.add(folder).report.read == 1  # near.txt may be read now
+    assert {entry.whole for name, entry in index.files.items() if name in ("page.html", "rows.jsonl", "near.txt")} == {
+        True
+    }
+
+
+LISTED = os.listdir
+
+
+def _refused(place: str) -> list[str]:
+    if Path(place).name == "deep":
+        raise PermissionError(13, "Permission denied", place)
+    return LISTED(place)
+
+
+def test_a_root_that_is_empty_keeps_its_files(folder: Path, encoder: Encoder, tmp_path: Path) -> None:
+    index = Index(tmp_path / "index", encoder, chunk_tokens=24).add(folder)
+    before = rows(index)
+    folder.rename(tmp_path / "elsewhere")
+    folder.mkdir()
+    assert "is empty, and its 6 files stay in the index" in index.add(folder).report.remarks[0]
+    folder.rmdir()
+    with pytest.raises(DataError, match="does not exist"):
+        index.add(folder)
+    (tmp_path / "elsewhere").rename(folder)
+    assert index.add(folder).report.read == 0
+    assert rows(index) == before
+
+
 def test_the_passage_itself_is_the_best_among_many(tmp_path: Path) -> None:
-    generator, store = np.random.default_rng(0), storing.Store(tmp_path)
+    generator, kept = np.random.default_rng(0), store.Store(tmp_path)
     words = [f"word{number}" for number in range(500)]
-    for part in range(2):
-        names = [f"{part}/{at // 20}" for at in range(600)]
-        rows = [storing.Row(name, name, "", "", 0, 0, " ".join(generator.choice(words, 20))) for name in names]
-        vectors = generator.standard_normal((len(rows), 24), dtype=np.float32)
-        store.write(rows, vectors, {name: storing.FileEntry(1, 1, "key", whole=True) for name in names})
-    searched = Searched.of(storing.Store.read(tmp_path))
-    row = searched.parts[1].row(432)
-    (hit, *_) = searched.best(row.text, np.array(searched.parts[1].vectors[432]), 10, 1)
-    assert (hit.document, hit.passage, hit.score) == (row.document, row.text, 2 / 61)
+    vectors = generator.standard_normal((1200, 24), dtype=np.float32)
+    texts = [" ".join(generator.choice(words, 20)) for _ in vectors]
+    with kept.writing() as database, store.changing(database):
+        store.identify(database, {"dimensions": 24})
+        for first in range(0, 1200, 20):
+            name = f"{first}.txt"
+            store.put(database, {name: store.FileEntry(1, 1, "key", whole=True)})
+            number = store.begin(database, name, adding.Source(name, "", ""))
+            own = [store.Passage(0, 0, 0, "", text) for text in texts[first : first + 20]]
+            store.add(database, number, own, vectors[first : first + 20])
+            store.finish(database, number)
+    with kept.reading() as database:
+        (hit, *_) = Searched.of(database).best(database, texts[432], vectors[432], 10, 1, None)
+    assert (hit.document, hit.passage) == ("420.txt", texts[432])
+    assert 1 / 61 + 1 / 64 < hit.score <= 2 / 61

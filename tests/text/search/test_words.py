@@ -1,67 +1,74 @@
-"""BM25 over parts: as the formula has it, and as the package bm25s ranks."""
+"""Words in one normal form, whatever system they were typed on, and their places in the text as it was."""
 
-import math
-from typing import Any
+import unicodedata
 
-import bm25s
-import numpy as np
+import pytest
 
-from longform_text.search.words import K1, B, Postings, bm25, postings_of, words_of
-
-TEXTS = ["the mill is sold", "the old old mill", "a museum of the river", "river river river", "mill"]
+from longform_text.search.ranking import marked
+from longform_text.search.words import asked_words, words_of
 
 
-def by_formula(question: str, texts: list[str]) -> list[float]:
-    found = [words_of(text) for text in texts]
-    mean = sum(map(len, found)) / len(found)
-    scores = []
-    for words in found:
-        score = 0.0
-        for word in dict.fromkeys(words_of(question)):
-            having = sum(word in other for other in found)
-            often = words.count(word)
-            weight = K1 * (1 - B + B * len(words) / mean)
-            score += math.log(1 + (len(found) - having + 0.5) / (having + 0.5)) * often / (often + weight)
-        scores.append(score)
-    return scores
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("Mrs. Gri\ufb03n, the \ufb01nance o\ufb03cer", "griffin finance officer"),
+        ("Das Mu\u0308llerhaus in Cafe\u0301", "Müllerhaus café"),
+        ("STRASSE", "straße"),
+        ("\uff2d\uff49\uff4c\uff4c \uff11\uff12", "mill 12"),
+        ("Mühlen\u00adhaus", "mühlenhaus"),
+        ("İSTANBUL", "istanbul"),
+        ("ΝΑΌΣ", "ναός"),
+        ("zero\u200bwidth\ufeff", "zerowidth"),
+        ("\u0645\u06cc\u200c\u0631\u0648\u0645", "\u0645\u06cc\u0631\u0648\u0645"),  # Persian, with a joiner
+        ("\u0643\u062a\u0640\u0640\u0627\u0628", "\u0643\u062a\u0627\u0628"),  # Arabic, drawn out
+        ("हिन्दी में", "हिन्दी"),
+        ("老磨坊卖给了博物馆。", "博物馆"),
+        ("春天河水很高", "水"),
+        ("水車小屋のコンピューター", "コンピューター"),
+        ("ﾊﾝｶｸ", "ハンカク"),
+        (unicodedata.normalize("NFD", "학교에서 점심"), "학교"),
+        ("ซื้อข้าวที่ตลาด", "ข้าว"),
+        ("a servi-\ntude on the meadow", "servitude"),
+        ("the revo-\r\n   cation", "revocation cation"),
+        ("a servi\u2010\ntude", "servitude"),
+        ("3\u201118 weeks", "18"),
+        ("snake_case", "snake_case"),
+        ("naïve ① x", "naïve x"),
+    ],
+)  # fmt: skip
+def test_words_meet(text: str, question: str) -> None:
+    there, asked = {word.form for word in words_of(text)}, {word.form for word in words_of(question, question=True)}
+    assert asked
+    assert asked <= there
 
 
-def parts_of(texts: list[str], sizes: list[int]) -> tuple[list[tuple[Postings, int]], np.ndarray]:
-    parts, lengths, first = [], [], 0
-    for size in sizes:
-        postings, own = postings_of(texts[first : first + size])
-        parts.append((postings, first))
-        lengths.append(own)
-        first += size
-    return parts, np.concatenate(lengths)
+def test_parts_of_a_word_are_words_too_and_lines_of_two_words_are_not_one() -> None:
+    forms = [word.form for word in words_of("servi-\ntude, 3-\n18, one -\ntwo\n\nwell-known")]
+    assert forms == ["servi", "tude", "servitude", "3", "18", "one", "two", "well", "known"]
 
 
-def test_the_formula_however_texts_are_parted() -> None:
-    for question in ("Old mill!", "the river", "nothing here", "mill mill"):
-        for sizes in ([5], [2, 3], [1, 1, 1, 1, 1]):
-            parts, lengths = parts_of(TEXTS, sizes)
-            found = bm25(question, parts, np.arange(5), lengths)
-            np.testing.assert_allclose(found, by_formula(question, TEXTS), rtol=1e-12)
+@pytest.mark.parametrize(
+    ("text", "question", "shown"),
+    [
+        ("Das Mu\u0308llerhaus, o\ufb03ce", "müllerhaus office", ["Mu\u0308llerhaus", "o\ufb03ce"]),
+        ("老磨坊卖给了博物馆", "博物馆", ["博物馆"]),
+        ("a servi-\ntude on", "servitude", ["servi-\ntude"]),
+        ("The mill and the river", "the mill", ["mill"]),
+    ],
+)
+def test_marks_point_into_the_text_as_it_was(text: str, question: str, shown: list[str]) -> None:
+    assert [text[start:end] for start, end in marked(text, {*asked_words(question)})] == shown
 
 
-def test_passages_in_documents_and_passages_that_do_not_count() -> None:
-    parts, lengths = parts_of([TEXTS[0], "gone mill mill", TEXTS[1], TEXTS[2]], [2, 2])
-    found = bm25("old mill", parts, np.array([0, -1, 0, 1]), lengths)
-    np.testing.assert_allclose(found, by_formula("old mill", [f"{TEXTS[0]} {TEXTS[1]}", TEXTS[2]]), rtol=1e-12)
-
-
-def test_the_ranking_is_that_of_bm25s() -> None:
-    parts, lengths = parts_of(TEXTS, [5])
-    how: Any = {"stopwords": None, "show_progress": False, "token_pattern": r"\b\w+\b"}
-    package = bm25s.BM25()
-    package.index(bm25s.tokenize(TEXTS, **how), show_progress=False)
-    for question in ("old mill", "river", "museum sold"):
-        asked = bm25s.tokenize(question, return_ids=False, **how)[0]
-        np.testing.assert_allclose(bm25(question, parts, np.arange(5), lengths), package.get_scores(asked), rtol=1e-5)
-
-
-def test_words_of_other_letters_and_long_ones() -> None:
-    postings, _ = postings_of(["Straße ÜBER naïve", "x" * 40, ""])
-    assert [len(postings.of(word)) for word in ("straße", "über", "naïve", "x" * 32, "x" * 31, "nowhere")] == [
-        1, 1, 1, 1, 0, 0
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("When did a president declare war on poverty?", ["president", "declare", "war", "poverty"]),
+        ("Wann hat der Präsident den Krieg erklärt?", ["präsident", "krieg", "erklärt"]),
+        ("Quelle est la cause de la guerre ?", ["cause", "guerre"]),
+        ("The Who", ["the", "who"]),
+        ("?!", []),
+    ],
+)
+def test_words_that_say_nothing_are_not_asked_for(question: str, asked: list[str]) -> None:
+    assert asked_words(question) == asked

@@ -211,9 +211,9 @@ def test_a_folder_that_cannot_be_read_is_said(
     serve: Callable[..., TestClient], engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*given: Any, **options: Any) -> Any:
-        raise OSError("the disk is full")
+        raise RuntimeError("the disk is full")  # whatever it is
 
-    monkeypatch.setattr(indexing.Store, "write", broken)
+    monkeypatch.setattr(indexing.Adding, "run", broken)
     client = serve(engine, documents=str(folder))
     for _ in range(200):
         answer = client.post("/v1/search", json={"query": "near"}).json()
@@ -221,6 +221,22 @@ def test_a_folder_that_cannot_be_read_is_said(
             break
         time.sleep(0.05)
     assert (answer["failure"], answer["passages"]) == ("the disk is full", 0)
+
+
+def test_files_that_are_passed_over_are_named(serve: Callable[..., TestClient], engine: Engine, folder: Path) -> None:
+    (folder / "damaged.docx").write_bytes(b"PK")
+    (folder / "picture.png").write_bytes(b"PNG")
+    answer = read(serve(engine, documents=str(folder)))
+    assert (answer["failure"], answer["files_passed_over"]) == ("", 2)
+    assert "not a readable docx file" in answer["passed_over"]["damaged.docx"]
+
+
+def test_routes_are_known_below_a_proxys_path(serve: Callable[..., TestClient], engine: Engine) -> None:
+    client = serve(engine, root_path="/longform/")
+    assert "url: '/longform/openapi.json'" in client.get("/docs").text
+    assert client.get("/openapi.json").json()["servers"] == [{"url": "/longform"}]
+    with pytest.raises(ConfigurationError, match='root_path is "longform"; it begins with a slash'):
+        ServingSettings(root_path="longform")
 
 
 def counted(client: TestClient) -> dict[str, float]:

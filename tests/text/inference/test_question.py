@@ -9,7 +9,7 @@ import pytest
 
 from longform import Encoder, Index
 from longform.errors import ConfigurationError
-from longform_text.search.question import QuestionReader
+from longform_text.inference.question import QuestionReader
 
 WORDS = ("mill", "river", "old", "the", "town", "unforgettable")
 
