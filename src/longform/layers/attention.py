@@ -259,7 +259,7 @@ class LinformerAttention(SelfAttention):
             refuse_nested(hidden_states)
         if shared.distance_bias is not None or shared.query_mask is not None:
             self.check_shared(shared, hidden_states)
-        if shared.cache is not None:
+        if shared.cache is not None and hidden_states.shape[1]:
             out, weights = attend_cached(self, hidden_states, mask, shared=shared, output_attentions=output_attentions)
         else:
             out, weights = self.attend(hidden_states, mask, grid, shared, output_attentions=output_attentions)
@@ -285,10 +285,7 @@ class LinformerAttention(SelfAttention):
         if sizes is not None:
             order = arrangement(cast(Grid, self.grid), sizes, x.device)
             x, mask, shared = order.arranged(x, mask, shared)
-        if shared.reads_keys_alone:
-            query = self.queries(x, shared.rotation)  # (B, h, n, d)
-        else:
-            query = self.queries_of(hidden_states, x, mask, shared)
+        query = self.queries_of(hidden_states, x, mask, shared)  # (B, h, n, d)
         options: Any = {
             "dropout": self.dropout * self.training,
             "distance_bias": shared.distance_bias,

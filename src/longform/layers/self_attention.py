@@ -43,11 +43,6 @@ class Shared(NamedTuple):
     context: Tensor | None = None
     context_mask: Tensor | None = None
 
-    @property
-    def reads_keys_alone(self) -> bool:
-        """Whether queries are made of what keys are made of."""
-        return self.query is None and self.query_mask is None and self.context is None
-
 
 NOTHING_SHARED = Shared()
 
