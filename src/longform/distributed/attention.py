@@ -15,9 +15,11 @@ from torch.nn.functional import pad
 from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads
+from longform.errors import ConfigurationError
 from longform.functional.attention import slot_attention
+from longform.functional.execution import cached_in_forward
 from longform.functional.masks import blank_padding
-from longform.functional.slots import Slots
+from longform.functional.slots import Exact, Slots, leading_tokens
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
 from longform.layers.head_groups import join_heads, of_heads
@@ -41,6 +43,8 @@ class ParallelAttention(LinformerAttention):
         Texts that every process reads as a whole are attended as LinformerAttention does.
         """
         part, shared = self.sequence.part, options.get("shared", NOTHING_SHARED)
+        if part is not None and shared.global_attention_mask is not None:
+            raise ConfigurationError("global_attention_mask is not served in sequence_parallel: leave it out")
         if part is None or (self.window is None and len(self.head_groups) == 1):
             return super().forward(hidden_states, attention_mask, **options)
         assert not options.get("output_attentions")  # which the model refuses
@@ -93,7 +97,15 @@ class ParallelAttention(LinformerAttention):
     def _share_of_heads(
         self, key: Tensor, value: Tensor, hidden: Tensor, heads: list[int], projection: SequenceProjection, part: Part
     ) -> Slots:
-        return share_of_heads(projection, *(of_heads(x, heads, 2) for x in (key, value)), hidden, part, self.sinks)
+        exact = self._exact_of(part, hidden)
+        return share_of_heads(projection, *(of_heads(x, heads, 2) for x in (key, value)), hidden, part, exact)
+
+    def _exact_of(self, part: Part, hidden: Tensor) -> Exact | None:
+        """The sinks of the whole texts, of which hidden (B, m, D) has a part."""
+        if not self.sinks:
+            return None
+        where: Any = {"batch": len(hidden), "length": part.length, "device": hidden.device}
+        return cached_in_forward(leading_tokens, part.mask, sinks=self.sinks, **where)
 
     def _summed(self, shares: list[Slots]) -> list[Slots]:
         """The slots of whole texts: one message for keys and values of all heads."""
@@ -139,7 +151,6 @@ class ParallelAttention(LinformerAttention):
                 memory_bias=_of_heads(self.memory_bias, heads),
                 distance_bias=_of_heads(distance_bias, heads),
                 memory_budget=self.memory_budget,
-                sinks=self.sinks,
                 mask=mask,
                 dropout=self.dropout_rate,
                 first_block=(part.start - ends[0]) // window,

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from longform.choices import POOLED, PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
-from longform.functional.masks import mask_of_text, refuse_nested
-from longform.functional.slots import Slots
+from longform.functional.execution import cached_in_forward
+from longform.functional.masks import checked_marks, mask_of_text, refuse_nested
+from longform.functional.slots import Exact, Slots, leading_tokens, marked_tokens
 from longform.functional.window import windowed_attention
 from longform.layers.causal_cache import attend_cached
 from longform.layers.cross_attention import attend_context
@@ -73,8 +74,9 @@ class LinformerAttention(SelfAttention):
     functional/window/selection.py.
 
     Words: a run is c neighbouring tokens; a slot the key and value that stand for it (``memory_bias`` and
-    ``memory_budget`` weigh slots); a sink a leading token with a slot for itself (``num_prefix_tokens``,
-    ``sink_tokens`` in a configuration); a head group the heads of one k.
+    ``memory_budget`` weigh slots); an exact token one with a slot for itself, in no run, that every query sees: a sink
+    if it is a leading one (``num_prefix_tokens``, ``sink_tokens`` in a configuration), or marked by
+    ``global_attention_mask``; a head group the heads of one k.
 
     Arguments:
 
@@ -103,11 +105,13 @@ class LinformerAttention(SelfAttention):
       rows of E that begin as one token each.
     * ``device``, ``dtype``: of the parameters.
 
-    Weights that ``forward`` returns are (B, h, n, S), of sinks and slots; with a window (B, h, n, S + 3 w), of
+    Weights that ``forward`` returns are (B, h, n, S), of exact tokens and slots; with a window (B, h, n, S + 3 w), of
     these, then of the query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``,
     and where each token is a slot.
     Raises ConfigurationError for options that do not go together.
     """
+
+    max_global_tokens = 256  # that a global_attention_mask may mark in a text: each costs every query what a slot does
 
     @named()
     def __init__(
@@ -215,6 +219,7 @@ class LinformerAttention(SelfAttention):
         attention_mask: Tensor | None = None,
         *,
         key_padding_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
         grid: tuple[int, ...] | None = None,
@@ -226,15 +231,20 @@ class LinformerAttention(SelfAttention):
 
         ``key_padding_mask`` (B, n) instead: torch's convention, True for padding. A bool ``attention_mask`` that means
         this cannot be told from one that means text.
+        ``global_attention_mask`` (B, n), Longformer's name: 1 for tokens that every query sees exactly, however far, at
+        most ``max_global_tokens`` (256, an attribute) of a text; they themselves see what others see.
         ``context`` (B, m, context_size): attended to in place of the input, under ``context_mask`` (B, m), 1 text.
         ``grid``: tokens along each axis, of an input (B, s + H W, D) to a layer with ``tile``; masks have the
         shape of the input without D.
         ``shared``: what a model hands to all its layers. ``residual``: added to the output, of its shape.
         Returns the input's shape, and with ``output_attentions`` a pair of that and the weights. Raises InputError on
         an input of another shape or length or a mask of another shape, and ConfigurationError where the window is too
-        small for a bias by distance.
+        small for a bias by distance, or a ``global_attention_mask`` comes with causal=True, a grid or a context.
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
+        if global_attention_mask is not None:
+            marks = checked_marks(global_attention_mask, hidden_states.shape[0], hidden_states.shape[1])
+            shared = shared._replace(global_attention_mask=marks)
         if shared.distance_bias is not None or shared.query_mask is not None:
             self.check_shared(shared, hidden_states)
         attend = self._special_case(hidden_states, context, context_mask, grid, shared)
@@ -258,7 +268,8 @@ class LinformerAttention(SelfAttention):
             else:
                 key, value = self.keys_and_values(x, mask, shared)  # (B, h, n, d) each
                 slots = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads it
-                out, weights = windowed_attention(query, key, value, slots, **self.near_and_far(mask, x), **options)
+                options |= self.near_and_far(mask, x, shared)
+                out, weights = windowed_attention(query, key, value, slots, **options)
             out = out.transpose(1, 2).flatten(2)  # (B, n, h d)
         out = self.output(out) if residual is None else add_to(residual, self.output, out)  # (B, n, D)
         return (out, weights) if output_attentions else out
@@ -288,16 +299,26 @@ class LinformerAttention(SelfAttention):
             return Slots(key, value, None if mask is None else mask[:, None], None)
         if shared.rotation is None and shared.value is None and are_affine(self.key, self.value):
             sides = (self.key, self.value) if self.num_key_value_heads == self.num_heads else self._repeated_sides()
-            return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads)
+            exact = self.exact_tokens(mask, x, shared)
+            return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads, exact)
         return self.shorten_heads(*self.keys_and_values(x, mask, shared), mask, x, shared)
 
     def shorten_heads(
         self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED
     ) -> Slots:
         """Slots from keys and values (B, h, n, d) of x (B, n, D)."""
-        return self.projection_for(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x)
+        exact = self.exact_tokens(mask, x, shared)
+        return self.projection_for(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x, exact)
 
-    def near_and_far(self, mask: Tensor | None, x: Tensor) -> dict[str, Any]:
+    def exact_tokens(self, mask: Tensor | None, x: Tensor, shared: Shared) -> Exact | None:
+        """The tokens of x (B, n, D) that every query sees exactly; ``mask`` bool (B, n) or None."""
+        marked = shared.global_attention_mask
+        where: Any = {"batch": x.shape[0], "length": x.shape[1], "device": x.device, "sinks": self.sinks}
+        if marked is not None:
+            return cached_in_forward(marked_tokens, marked, mask, most=self.max_global_tokens, **where)
+        return cached_in_forward(leading_tokens, mask, **where) if self.sinks else None
+
+    def near_and_far(self, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED) -> dict[str, Any]:
         """Options of ``windowed_attention`` for x (B, n, D)."""
         known = not (self.causal or torch.compiler.is_compiling())  # see ``reaches_all``
         return {
@@ -305,7 +326,7 @@ class LinformerAttention(SelfAttention):
             "mask": mask,
             "memory_bias": self.memory_bias,
             "memory_budget": self.memory_budget,
-            "sinks": self.sinks,
+            "exact": self.exact_tokens(mask, x, shared),
             "causal": self.causal,
             "selected": self.selected_slots,
             "slots_are_tokens": known and x.shape[1] <= self.tokens_kept,
@@ -381,6 +402,11 @@ class LinformerAttention(SelfAttention):
         """
         if context is None:
             context, context_mask = shared.context, shared.context_mask
+        if shared.global_attention_mask is not None and (self.causal or self.grid is not None or context is not None):
+            raise ConfigurationError(
+                "global_attention_mask marks tokens of a text that is read both ways: make the layer with causal=False "
+                "and tile=None, and give no context, or leave the mask out"
+            )
         if context is not None:
             options: Any = {"context": context, "context_mask": context_mask, "projection": shared.projection}
             return partial(attend_context, **options)

@@ -185,7 +185,7 @@ def attend_grid(
         )
     else:
         key, value = attention.keys_and_values(x, mask, shared)
-        options |= attention.near_and_far(mask, x) | {"neighbours": order.neighbours}
+        options |= attention.near_and_far(mask, x, shared) | {"neighbours": order.neighbours}
         form_slots = partial(attention.shorten_heads, key, value, mask, x, shared)
         out, weights = windowed_attention(query, key, value, form_slots, output_attentions=output_attentions, **options)
     weights = None if weights is None else weights[:, :, order.back]

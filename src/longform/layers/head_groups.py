@@ -43,13 +43,14 @@ def attend_by_groups(
         options |= {"distance_bias": shared.distance_bias, "output_attentions": output_attentions}
         out, weights = slot_attention(query, key, value, slot_mask=usable, **options)
         return out.transpose(1, 2).flatten(2), weights
+    exact = attention.exact_tokens(mask, x, shared)
     if attention.window is not None:
-        options |= attention.near_and_far(mask, x)
+        options |= attention.near_and_far(mask, x, shared)
         options |= {"memory_bias": attention.memory_bias, "distance_bias": shared.distance_bias}
     parts: list[Any] = []
     for heads, projection in zip(attention.head_groups, attention.groups, strict=True):
         own = [of_heads(each, heads, 1) for each in (query, key, value)]
-        form_slots = partial(projection.from_heads, *(each.transpose(1, 2) for each in own[1:]), mask, x)
+        form_slots = partial(projection.from_heads, *(each.transpose(1, 2) for each in own[1:]), mask, x, exact)
         parts.append(_attend_group(own, form_slots, heads, options, weighted=output_attentions))
     if output_attentions:
         out, weights = join_weighted(parts, attention.head_groups)
