@@ -28,7 +28,7 @@ from longform_text.data.spans import chunks_of
 
 TASKS = ("pronoun", "heading", "siblings", "control")
 QUERIES = 400  # of each task
-ARTICLES = 120  # of each task but "siblings"
+ARTICLES = 120  # of "control"
 LAST = 16_000  # one past the last article
 DISTANCES = (128, 512, 1024, 2048, 4096, 8192)  # tokens from the deciding line to its passage
 SIBLINGS = 8
@@ -67,31 +67,37 @@ class Cut(NamedTuple):
 
 
 def make_task(name: str, data: Path, tokenizer: Any, limit: int, *, queries: int = QUERIES, seed: int = 0) -> Passages:
-    """One of TASKS with documents of up to ``limit`` tokens, of the longest articles that no training reads."""
+    """One of TASKS with documents of up to ``limit`` tokens, of articles that no training reads, the longest first."""
     every = list(articles(data, TEST, LAST))
     if name == "siblings":
         return siblings(every, tokenizer, limit, queries=queries, seed=seed)
-    chosen = sorted(every, key=lambda each: -min(len(each.text), 6 * limit))[:ARTICLES]
+    every.sort(key=lambda each: -min(len(each.text), 6 * limit))  # long ones first
     if name == "control":
-        return control(chosen, tokenizer, limit, queries=queries)
-    return by_heading(chosen, tokenizer, limit, headings=name == "heading", queries=queries)
+        return control(every[:ARTICLES], tokenizer, limit, queries=queries)
+    return by_heading(every, tokenizer, limit, headings=name == "heading", queries=queries)
 
 
-def by_heading(chosen: Sequence[Article], tokenizer: Any, limit: int, *, headings: bool, queries: int) -> Passages:
-    """The tasks "pronoun" and, with ``headings``, "heading"; the ``queries`` whose headings are in most articles."""
-    made, asked = _empty(), []
-    for each in chosen:
+def by_heading(every: Sequence[Article], tokenizer: Any, limit: int, *, headings: bool, queries: int) -> Passages:
+    """The tasks "pronoun" and, with ``headings``, "heading": the ``queries`` whose headings are in most articles, which
+    say least of an article, and the articles that they ask for.
+    """
+    documents, asked = [], []
+    for each in every:
         sections = unnamed(each, headings=headings)
-        found, first = cut((body for _, body in sections), tokenizer, limit), sum(map(len, made.spans))
-        _add(made, each.title, found, [sections[part][0] for part in found.parts])
+        found = cut((body for _, body in sections), tokenizer, limit)
         for number, (heading, _) in enumerate(sections):
-            own = (first + np.flatnonzero(np.array(found.parts) == number))[int(headings) :]
+            own = np.flatnonzero(np.array(found.parts) == number)[int(headings) :]
             if number and heading and len(own):
-                asked.append((heading, f"{each.title}: {heading.lower()}", set(own.tolist())))
-    frequent = Counter(heading for heading, _, _ in asked)
-    asked.sort(key=lambda one: -frequent[one[0]])  # stable
-    for _, query, right in asked[:queries]:
-        _ask(made, query, right)
+                asked.append((len(documents), heading, own))
+        documents.append((each.title, found, [sections[part][0] for part in found.parts]))
+    frequent = Counter(heading for _, heading, _ in asked)
+    chosen = sorted(asked, key=lambda one: -frequent[one[1]])[:queries]  # stable
+    made, first = _empty(), {}
+    for number in sorted({number for number, _, _ in chosen}):
+        first[number] = sum(map(len, made.spans))
+        _add(made, *documents[number])
+    for number, heading, own in chosen:
+        _ask(made, f"{documents[number][0]}: {heading.lower()}", set((first[number] + own).tolist()))
     return made
 
 
