@@ -115,7 +115,7 @@ def test_an_empty_document(heard):
 def test_a_document_alone_has_the_gradient_it_has_in_a_batch(heard):
     given, bias, slots, _, slope = given_text([150] * 2)
     together = outcome(given, bias, slots, None, slope, window=16)
-    one = slots._replace(count=slots.count[:1], size=slots.size[:1])
+    one = slots._replace(count=slots.count[:1], size=slots.size[:1], exact=slots.exact[:1])
     alone = outcome([x[:1] for x in given], bias, one, None, slope[:1], window=16)
     for x, y in zip(alone[:6], together[:6], strict=True):
         assert torch.equal(x, y[:1])
