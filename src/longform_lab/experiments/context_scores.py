@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from longform_lab.evaluation.retrieval_comparison import bm25_ranker
-from longform_lab.experiments.context_tasks import QUERIES, TASKS, Passages, make_task
+from longform_lab.experiments.context_tasks import QUERIES, TASKS, Passages, make_task, tested
 from longform_lab.experiments.passages import PASSAGE
 from longform_lab.experiments.rival_scores import steps_of
 from longform_lab.experiments.weights import NAME
@@ -176,8 +176,9 @@ def main() -> None:
     given = parser.parse_args()
     alone, _ = encoder_of("alone", given.alone, given.dtype)
     whole, steps = encoder_of("whole", given.whole, given.dtype)
+    every = tested(given.data)
     for name in given.tasks:
-        task = make_task(name, given.data, alone.tokenizer, given.length, queries=given.queries)
+        task = make_task(name, every, alone.tokenizer, given.length, queries=given.queries)
         for contender, scores in measured(task, alone, whole, given.contenders):
             settings = {
                 "data": name, "contender": contender, "training": given.name, "steps": steps,

@@ -28,7 +28,7 @@ from longform_text.data.spans import chunks_of
 
 TASKS = ("pronoun", "heading", "siblings", "control")
 QUERIES = 400  # of each task
-ARTICLES = 120  # of "control"
+ARTICLES = 120  # of so many queries of "control"
 LAST = 16_000  # one past the last article
 DISTANCES = (128, 512, 1024, 2048, 4096, 8192)  # tokens from the deciding line to its passage
 SIBLINGS = 8
@@ -66,15 +66,21 @@ class Cut(NamedTuple):
     parts: list[int]
 
 
-def make_task(name: str, data: Path, tokenizer: Any, limit: int, *, queries: int = QUERIES, seed: int = 0) -> Passages:
-    """One of TASKS with documents of up to ``limit`` tokens, of articles that no training reads, the longest first."""
-    every = list(articles(data, TEST, LAST))
+def make_task(
+    name: str, every: Sequence[Article], tokenizer: Any, limit: int, *, queries: int = QUERIES, seed: int = 0
+) -> Passages:
+    """One of TASKS with documents of up to ``limit`` tokens, of articles, the longest first."""
+    longest = sorted(every, key=lambda each: -min(len(each.text), 6 * limit))
     if name == "siblings":
         return siblings(every, tokenizer, limit, queries=queries, seed=seed)
-    every.sort(key=lambda each: -min(len(each.text), 6 * limit))  # long ones first
     if name == "control":
-        return control(every[:ARTICLES], tokenizer, limit, queries=queries)
-    return by_heading(every, tokenizer, limit, headings=name == "heading", queries=queries)
+        return control(longest[: queries * ARTICLES // QUERIES], tokenizer, limit, queries=queries)
+    return by_heading(longest, tokenizer, limit, headings=name == "heading", queries=queries)
+
+
+def tested(data: Path) -> list[Article]:
+    """The articles that no training reads."""
+    return list(articles(data, TEST, LAST))
 
 
 def by_heading(every: Sequence[Article], tokenizer: Any, limit: int, *, headings: bool, queries: int) -> Passages:
