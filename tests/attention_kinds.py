@@ -38,6 +38,7 @@ class Kind:
     hidden: int | None = None  # None: what the heads have together
     taps: int = 0  # of a short convolution in front
     selected: int = 0
+    marked: bool = False  # every third token by a global_attention_mask
 
     @property
     def heads(self) -> int:
@@ -60,6 +61,7 @@ class Kind:
                 self.hidden,
                 self.taps and f"taps{self.taps}",
                 self.selected and f"selected{self.selected}",
+                self.marked and "marked",
             )
             if x
         )
@@ -99,7 +101,15 @@ SELECTED = [  # blocks of 2 of 12 tokens, far from each 3 to 4 slots of 2 tokens
     Kind("weighted_mean", "headwise", 2, None, (6, 6), 12, 1, hidden=7, taps=3, selected=1),
     *(Kind(p, "none", 3, 5.0, (5, 15, 5), 15, selected=2) for p in ("mean", "weighted_mean")),
 ]
-KINDS = [*PAPER, *WINDOWED, *SPECIAL, *NARROW_AND_WIDE, *CONVOLVED, *SELECTED]
+MARKED = [
+    *(Kind(p, "headwise", marked=True) for p in PROJECTIONS),
+    *(Kind(p, "headwise", 2, 3.0, sinks=sinks, marked=True) for p in POOLED for sinks in (0, 1)),
+    Kind("linear", "layerwise", hidden=7, marked=True),
+    Kind("convolution", "layerwise", 2, 3.0, taps=3, marked=True),
+    *(Kind("mean", "none", window, None, (6, 3, 6), 12, marked=True) for window in (None, 4)),
+    *(Kind(p, "headwise", 2, 3.0, (6, 6), 12, 1, selected=2, marked=True) for p in ("mean", "weighted_mean")),
+]
+KINDS = [*PAPER, *WINDOWED, *SPECIAL, *NARROW_AND_WIDE, *CONVOLVED, *SELECTED, *MARKED]
 
 
 class Layer:
@@ -139,7 +149,12 @@ class Layer:
         return [*self.layer.parameters(), *extra]
 
     def __call__(self, hidden: Tensor, mask: Tensor | None, **options: bool) -> Tensor:
-        return self.layer(hidden, mask, shared=self.given, **options)
+        return self.layer(hidden, mask, shared=self.given, global_attention_mask=self.marks(hidden), **options)
+
+    def marks(self, hidden: Tensor) -> Tensor | None:
+        """Every third token (B, n), the second first."""
+        places = torch.arange(hidden.shape[1]) % 3 == 1
+        return places.expand(hidden.shape[:2]) if self.kind.marked else None
 
     @property
     def given(self) -> Shared:
@@ -174,6 +189,7 @@ class Layer:
 
     def twin(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         options = {"memory_bias": self.layer.memory_bias, "memory_budget": self.kind.budget, "sinks": self.kind.sinks}
+        options["marked"] = self.marks(hidden)
         options["short_convolution"] = None if self.layer.convolution is None else self.layer.convolution.weight
         window, options["selected"] = self.kind.window, self.kind.selected
         return reference_layer(hidden, mask, **self.linears(), memories=self.memories(), window=window, **options)

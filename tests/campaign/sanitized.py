@@ -22,7 +22,7 @@ from longform.functional.attention import usable_slots
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.linear import amx as inference
 from longform.functional.native import library
-from longform.functional.slots import Slots, divisors, join_runs, make_runs, sink_counts
+from longform.functional.slots import Slots, divisors, leading_tokens, make_runs, with_exact_runs
 from longform.functional.window import windowed_attention
 from longform.functional.window.compiled import CompiledDocument
 from longform.functional.window.document import DocumentPart, FarSlots
@@ -108,13 +108,12 @@ def window_training(draw: Draw) -> None:
     base = -(-length // limit)
     sizes = tuple(size for size in divisors(-(-base // 4) * 4) if window % size == 0)
     shape = {"batch": batch, "length": length, "device": torch.device("cpu")}
-    slots = make_runs(mask, sizes=sizes, slots=-(-length // sizes[-1]), sinks=sinks, **shape)
-    if sinks:
-        slots = join_runs(sink_counts(mask, sinks=sinks, **shape), slots)
+    exact = leading_tokens(mask, sinks=sinks, **shape)
+    slots = with_exact_runs(make_runs(mask, exact.rest, sizes=sizes, slots=-(-length // sizes[-1]), **shape), exact)
     far = slots.count.shape[1]
     given = [draw.tensor(batch, heads, n, dim).requires_grad_() for n in (length, length, length, far, far)]
     bias = torch.randn(heads).requires_grad_() if draw.any(True, False) else None
-    options = {"window": window, "sinks": sinks, "mask": mask, "memory_budget": draw.any(None, 5.0)}
+    options = {"window": window, "mask": mask, "memory_budget": draw.any(None, 5.0)}
 
     def outcome(x: list[Tensor], **more: object) -> Tensor:
         memory = Slots(x[3], x[4], None, slots)
@@ -136,7 +135,7 @@ def document_in_parts(draw: Draw) -> None:
     count = torch.full((sinks + -(-length // size),), float(size))
     count[:sinks], count[sinks : sinks + sinks // size] = 1.0, 0.0
     memory = [draw.tensor(heads, len(count), dim) for _ in range(2)]
-    far = FarSlots(*memory, count, size, sinks, draw.any(None, torch.randn(heads)), draw.any(None, 5.0))
+    far = FarSlots(*memory, count, size, torch.arange(sinks), draw.any(None, torch.randn(heads)), draw.any(None, 5.0))
     whole, in_parts = (torch.empty(length, heads, dim, dtype=HALF) for _ in range(2))
     rows, attend = window * draw.size(3), CompiledDocument(far)
     attend(DocumentPart(query, key, value, length, window), whole)

@@ -10,11 +10,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from longform.choices import POOLED, PROJECTION_KINDS
+from longform.choices import PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
-from longform.functional.masks import mask_of_text, refuse_nested
-from longform.functional.slots import Slots
+from longform.functional.execution import cached_in_forward
+from longform.functional.masks import checked_marks, mask_of_text, refuse_nested
+from longform.functional.slots import Exact, Slots, leading_tokens, marked_tokens
 from longform.functional.window import windowed_attention
 from longform.layers.causal_cache import attend_cached
 from longform.layers.geometry import (
@@ -29,7 +30,7 @@ from longform.layers.head_groups import Group, attend_by_groups, equal_lengths, 
 from longform.layers.linear import Weights, add_to, are_affine
 from longform.layers.names import named
 from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
-from longform.layers.sequence_projection import SequenceProjection, in_process_group, make_projection
+from longform.layers.sequence_projection import DenseProjection, SequenceProjection, in_process_group, make_projection
 from longform.layers.short_convolution import ShortConvolution
 
 
@@ -74,8 +75,9 @@ class LinformerAttention(SelfAttention):
     functional/window/selection.py.
 
     Words: a run is c neighbouring tokens; a slot the key and value that stand for it (``memory_bias`` and
-    ``memory_budget`` weigh slots); a sink a leading token with a slot for itself (``num_prefix_tokens``,
-    ``sink_tokens`` in a configuration); a head group the heads of one k.
+    ``memory_budget`` weigh slots); an exact token one with a slot for itself, in no run, that every query sees: a sink
+    if it is a leading one (``num_prefix_tokens``, ``sink_tokens`` in a configuration), or marked by
+    ``global_attention_mask``; a head group the heads of one k.
 
     Arguments:
 
@@ -105,11 +107,13 @@ class LinformerAttention(SelfAttention):
       rows of E that begin as one token each.
     * ``device``, ``dtype``: of the parameters.
 
-    Weights that ``forward`` returns are (B, h, n, S), of sinks and slots; with a window (B, h, n, S + 3 w), of
+    Weights that ``forward`` returns are (B, h, n, S), of exact tokens and slots; with a window (B, h, n, S + 3 w), of
     these, then of the query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``,
     and where each token is a slot.
     Raises ConfigurationError for options that do not go together.
     """
+
+    max_global_tokens = 256  # that a global_attention_mask may mark in a text: each costs every query what a slot does
 
     @named()
     def __init__(
@@ -178,7 +182,7 @@ class LinformerAttention(SelfAttention):
         )
         if share_kv:
             self.value = self.key
-        self.sinks = options.sink_tokens if options.kind in POOLED else 0
+        self.sinks = 0 if options.kind in DenseProjection.kinds else options.sink_tokens  # E has rows for its own
         self.meets_latents = not PROJECTION_KINDS[options.kind].has_order
         self.window, self.memory_budget = window, options.memory_budget
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
@@ -234,6 +238,7 @@ class LinformerAttention(SelfAttention):
         attention_mask: Tensor | None = None,
         *,
         key_padding_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
         grid: tuple[int, ...] | None = None,
@@ -245,19 +250,25 @@ class LinformerAttention(SelfAttention):
 
         ``key_padding_mask`` (B, n) instead: torch's convention, True for padding. A bool ``attention_mask`` that means
         this cannot be told from one that means text.
+        ``global_attention_mask`` (B, n), Longformer's name: 1 for tokens that every query sees exactly, however far, at
+        most ``max_global_tokens`` (256, an attribute) of a text; they themselves see what others see.
         ``context`` (B, m, context_size): attended to in place of the input, under ``context_mask`` (B, m), 1 text.
         ``grid``: tokens along each axis, of an input (B, s + H W, D) to a layer with ``tile``; masks have the
         shape of the input without D.
         ``shared``: what a model hands to all its layers. ``residual``: added to the output, of its shape.
         Returns the input's shape, and with ``output_attentions`` a pair of that and the weights. Raises InputError on
         an input of another shape or length or a mask of another shape, and ConfigurationError where the window is too
-        small for a bias by distance.
+        small for a bias by distance, or a ``global_attention_mask`` comes with causal=True, a grid or a context.
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
         shared = shared if context is None else shared._replace(context=context, context_mask=context_mask)
         if hidden_states.is_nested:  # it has no shape to look at
             refuse_nested(hidden_states)
-        if shared.distance_bias is not None or shared.query_mask is not None:
+        if global_attention_mask is not None:
+            marks = checked_marks(global_attention_mask, hidden_states.shape[0], hidden_states.shape[1])
+            shared = shared._replace(global_attention_mask=marks)
+        marked = shared.global_attention_mask is not None
+        if marked or shared.distance_bias is not None or shared.query_mask is not None:
             self.check_shared(shared, hidden_states)
         if shared.cache is not None and hidden_states.shape[1]:
             out, weights = attend_cached(self, hidden_states, mask, shared=shared, output_attentions=output_attentions)
@@ -308,7 +319,7 @@ class LinformerAttention(SelfAttention):
         the weights or None. ``order``: of a grid's tokens; ``options``: of ``windowed_attention``.
         """
         key, value = self.keys_and_values(x, mask, shared)  # (B, h, n, d) each
-        options |= self.near_and_far(mask, x)
+        options |= self.near_and_far(mask, x, shared)
         if order is not None:
             options["neighbours"] = order.neighbours
         if len(self.head_groups) > 1:
@@ -358,19 +369,30 @@ class LinformerAttention(SelfAttention):
             key, value = self.keys_and_values(x, None, shared)
             return Slots(key, value, None if mask is None else mask[:, None], None)
         if len(self.head_groups) > 1:
-            return slots_of_groups(self.grouped_heads(), *self.keys_and_values(x, mask, shared), mask, x)
+            sides = self.keys_and_values(x, mask, shared)
+            return slots_of_groups(self.grouped_heads(), *sides, mask, x, self.exact_tokens(mask, x, shared))
         if shared.rotation is None and shared.value is None and are_affine(self.key, self.value):
             sides = (self.key, self.value) if self.num_key_value_heads == self.num_heads else self._repeated_sides()
-            return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads)
+            exact = self.exact_tokens(mask, x, shared)
+            return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads, exact)
         return self.shorten_heads(*self.keys_and_values(x, mask, shared), mask, x, shared)
 
     def shorten_heads(
         self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED
     ) -> Slots:
         """Slots from keys and values (B, h, n, d) of x (B, n, D)."""
-        return self.projection_for(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x)
+        exact = self.exact_tokens(mask, x, shared)
+        return self.projection_for(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x, exact)
 
-    def near_and_far(self, mask: Tensor | None, x: Tensor) -> dict[str, Any]:
+    def exact_tokens(self, mask: Tensor | None, x: Tensor, shared: Shared) -> Exact | None:
+        """The tokens of x (B, n, D) that every query sees exactly; ``mask`` bool (B, n) or None."""
+        marked = shared.global_attention_mask
+        where: Any = {"batch": x.shape[0], "length": x.shape[1], "device": x.device, "sinks": self.sinks}
+        if marked is not None:
+            return cached_in_forward(marked_tokens, marked, mask, most=self.max_global_tokens, **where)
+        return cached_in_forward(leading_tokens, mask, **where) if self.sinks else None
+
+    def near_and_far(self, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED) -> dict[str, Any]:
         """Options of ``windowed_attention`` for x (B, n, D)."""
         known = not (self.causal or torch.compiler.is_compiling())  # see ``reaches_all``
         return {
@@ -378,7 +400,7 @@ class LinformerAttention(SelfAttention):
             "mask": mask,
             "memory_bias": self.memory_bias,
             "memory_budget": self.memory_budget,
-            "sinks": self.sinks,
+            "exact": self.exact_tokens(mask, x, shared),
             "causal": self.causal,
             "selected": self.selected_slots,
             "slots_are_tokens": known and x.shape[1] <= self.tokens_kept,
@@ -413,9 +435,16 @@ class LinformerAttention(SelfAttention):
         return self._make_projection(heads=len(heads), slots=self._slots[heads[0]])
 
     def check_shared(self, shared: Shared, hidden_states: Tensor) -> None:
-        """Raise ConfigurationError where the window is too small for a bias by distance, and InputError for tokens that
-        nobody attends to in hidden_states (B, n, D) of more tokens than a window reaches.
+        """Raise ConfigurationError where the window is too small for a bias by distance, or tokens are marked in a
+        layer that takes no marks, and InputError for tokens that nobody attends to in hidden_states (B, n, D) of more
+        tokens than a window reaches.
         """
+        marked = shared.global_attention_mask is not None
+        if marked and (self.causal or self.grid is not None or shared.context is not None):
+            raise ConfigurationError(
+                "global_attention_mask marks tokens of a text that is read both ways: make the layer with causal=False "
+                "and tile=None, and give no context, or leave the mask out"
+            )
         if self.grid is not None:
             raise ConfigurationError(
                 "a layer with tile= takes grids only, without relative positions, which are of a text"

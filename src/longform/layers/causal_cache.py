@@ -147,7 +147,7 @@ def attend_cached(
     key, value = attention.keys_and_values(x, mask, shared)
     slots = attention.shorten_heads(key, value, mask, x)
     _remember(attention, hidden_states, x, (key, value), slots, mask, shared)
-    options = attention.near_and_far(mask, x) | {"dropout": attention.dropout_rate}
+    options = attention.near_and_far(mask, x, shared) | {"dropout": attention.dropout_rate}
     out, weights = windowed_attention(
         attention.queries(x, shared.rotation),
         key,
@@ -257,12 +257,12 @@ def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjectio
     ring = own % cache.key.shape[1]
     key, value, holds = (_at(x, ring) for x in (cache.key, cache.value, cache.holds))
     counts = counts & holds
-    slots = projection.slots_of_heads(
+    slots = projection.of_heads(
         blank_padding(key.flatten(2), counts).view_as(key),
         blank_padding(value.flatten(2), counts).view_as(value),
         counts,
         blank_padding(cache.hidden, counts),
-        sinks=0,
+        None,
     )
     assert slots.runs is not None
     if cache.longest // run + sinks >= cache.count.shape[1]:

@@ -13,7 +13,14 @@ from torch.utils.checkpoint import checkpoint
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.execution import one_pass
-from longform.functional.masks import blank_padding, check_pair_mask, checked_mask, mask_of_text, refuse_nested
+from longform.functional.masks import (
+    blank_padding,
+    check_pair_mask,
+    checked_marks,
+    checked_mask,
+    mask_of_text,
+    refuse_nested,
+)
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
@@ -299,6 +306,7 @@ class LinformerEncoder(Stack):
         src_key_padding_mask: Tensor | None = None,
         mask: Tensor | None = None,
         is_causal: bool | None = None,
+        global_attention_mask: Tensor | None = None,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
         grid: tuple[int, ...] | None = None,
@@ -314,6 +322,7 @@ class LinformerEncoder(Stack):
         before, see ``new_cache``; n may be 1.
         ``src_key_padding_mask``, ``mask``, ``is_causal``: as nn.TransformerEncoder has them; of masks of pairs (n, n)
         only the causal one, where the encoder is causal.
+        ``global_attention_mask`` (B, n): 1 for tokens that every query sees exactly, see LinformerAttention.
         ``context`` (B, m, context_size): what every layer attends to in place of the input, under ``context_mask``
         (B, m), 1 for tokens.
         Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
@@ -326,7 +335,9 @@ class LinformerEncoder(Stack):
         batch = None if one_text else int(not self.batch_first)
         hidden_states, context = _with_batch(hidden_states, batch), _with_batch(context, batch)
         if one_text:
-            text, context_mask = _with_batch(text, None), _with_batch(context_mask, None)
+            text, context_mask, global_attention_mask = (
+                _with_batch(x, None) for x in (text, context_mask, global_attention_mask)
+            )
         if mask is not None or is_causal:
             check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
         out = self._encode(
@@ -336,6 +347,7 @@ class LinformerEncoder(Stack):
             cache,
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
+            marks=global_attention_mask,
             **({} if context is None else {"context": context, "context_mask": context_mask}),
         )
         if batch != 0:
@@ -348,7 +360,7 @@ class LinformerEncoder(Stack):
 
     def _encode(
         self, hidden_states: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None, cache: CausalCache | None,
-        **options: Any,
+        *, marks: Tensor | None, **options: Any,
     ) -> EncoderOutput:  # fmt: skip
         """``forward`` of a batch, under one ``mask`` of the input's shape without D; ``options``: of ``run``."""
         attention: Any = next((layer.attention for layer in self.layers), None)
@@ -363,6 +375,8 @@ class LinformerEncoder(Stack):
         if attention is not None:
             attention.check_shape(hidden_states, "hidden_states")
         mask, places = self._read(hidden_states, mask, cache, getattr(attention, "max_length", None))
+        if marks is not None:
+            options["global_attention_mask"] = checked_marks(marks, *hidden_states.shape[:2])
         hidden = self._with_positions(blank_padding(hidden_states, mask), places)
         out = self.run(hidden, mask, positions=places, cache=cache, **options)
         if len(shape) == 3:  # FSDP2 dislikes views

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from longform.functional.attention import Weighted
 from longform.functional.execution import constant
-from longform.functional.slots import Slots
+from longform.functional.slots import Exact, Slots
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.linear import Weights
 from longform.layers.sequence_projection import SequenceProjection
@@ -25,14 +25,16 @@ def equal_lengths(lengths: tuple[int, ...]) -> list[list[int]]:
     return [[head for head, slots in enumerate(lengths) if slots == each] for each in dict.fromkeys(lengths)]
 
 
-def slots_of_groups(groups: Iterable[Group], key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor) -> Slots:
-    """Slots of all heads from keys and values (B, h, n, d) of x (B, n, D); those of fewer slots have zeros in front,
-    which nobody sees.
+def slots_of_groups(
+    groups: Iterable[Group], key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, exact: Exact | None
+) -> Slots:
+    """Slots of all heads from keys and values (B, h, n, d) of x (B, n, D), and ``exact`` tokens; those of fewer slots
+    have zeros in front, which nobody sees.
     """
     parts, order = [], []
     for heads, projection in groups:
         sides = (of_heads(side, heads, 1).transpose(1, 2) for side in (key, value))
-        parts.append(projection.from_heads(*sides, mask, x))
+        parts.append(projection.from_heads(*sides, mask, x, exact))
         order.append(heads)
     return joined_slots(parts, order)
 
@@ -73,7 +75,8 @@ def attend_by_groups(
     parts: list[Any] = []
     for heads, projection in groups:
         own = [of_heads(each, heads, 1) for each in (query, key, value)]
-        form_slots = partial(projection.from_heads, *(each.transpose(1, 2) for each in own[1:]), options["mask"], x)
+        sides = (each.transpose(1, 2) for each in own[1:])
+        form_slots = partial(projection.from_heads, *sides, options["mask"], x, options["exact"])
         biases = {name: options[name] for name in ("memory_bias", "distance_bias")}
         of_group: Any = {name: None if bias is None else of_heads(bias, heads, 0) for name, bias in biases.items()}
         attend = weighted_window if output_attentions else windowed_attention

@@ -26,7 +26,8 @@ class Shared(NamedTuple):
     ``projection``: E = F of all layers, for sharing "layerwise". ``rotation``: queries and keys are turned by it, keys
     before they are shortened, see RotaryPositions. ``distance_bias`` (h, 2 r + 1): added to the logits by the distance
     from query to key, see RelativeAttentionBias. ``query_mask`` bool (B, n): tokens that attend: the text, and tokens
-    that nobody attends to, in texts that every query sees as a whole. ``grid``: tokens along each axis of a grid.
+    that nobody attends to, in texts that every query sees as a whole. ``global_attention_mask`` bool (B, n): tokens
+    that every query sees exactly. ``grid``: tokens along each axis of a grid.
     ``cache``: what a causal layer knows of earlier tokens, a LayerCache. ``query`` (B, n, D) and ``value`` (B, n, .):
     what queries and values are made of, where that is not what keys are. ``context`` (B, m, .) under ``context_mask``
     (B, m), 1 text: attended to in place of the input.
@@ -37,6 +38,7 @@ class Shared(NamedTuple):
     distance_bias: Tensor | None = None
     query_mask: Tensor | None = None
     grid: tuple[int, ...] | None = None
+    global_attention_mask: Tensor | None = None
     cache: Any = None
     query: Tensor | None = None
     value: Tensor | None = None

@@ -126,7 +126,7 @@ def _windowed(
 ) -> Iterator[OutputPart]:
     """The output for hidden (B, n, D), plus ``residual``; ``lengths``: tokens of text in each document."""
     blank = attention.output(hidden.new_zeros(1, 1, attention.num_heads * attention.head_dim))
-    options: Any = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
+    options: Any = {"bias": attention.memory_bias, "budget": attention.memory_budget}
     options |= {"distance_bias": shared.distance_bias, "selected": attention.selected_slots}
     for b, n in enumerate(lengths):
         document, far = slice(b, b + 1), far_slots(slots, b, n, **options)

@@ -10,7 +10,7 @@ import longform
 from longform import LinformerAttention
 from longform.functional import window
 from longform.functional.dispatch import listening, use
-from longform.functional.slots import Slots, make_runs, with_sink_runs
+from longform.functional.slots import Slots, leading_tokens, make_runs, with_exact_runs
 from strategies import generator, normal
 from tolerances import assert_close
 
@@ -21,11 +21,12 @@ GPU = torch.device("cuda")
 def given(length: int, sinks: int, dtype: torch.dtype, mask: torch.Tensor | None):
     """query, key, value, memory and bias as leaves, and the slots of 8 tokens behind ``sinks`` of one."""
     source = generator(5)
-    slots = make_runs(mask, batch=2, length=length, device=GPU, sizes=(8,), slots=-(-length // 8), sinks=sinks)
-    slots = with_sink_runs(slots, mask, length=length, sinks=sinks) if sinks else slots
+    exact = leading_tokens(mask, batch=2, length=length, device=GPU, sinks=sinks)
+    slots = make_runs(mask, exact.rest, batch=2, length=length, device=GPU, sizes=(8,), slots=-(-length // 8))
+    slots = with_exact_runs(slots, exact)
     lengths = (length, length, length, slots.count.shape[1], slots.count.shape[1])
     leaves = [normal(source, 2, HEADS, n, DIM, dtype=dtype).to(GPU).requires_grad_() for n in lengths]
-    return [*leaves, normal(source, HEADS).float().to(GPU).requires_grad_()], slots
+    return [*leaves, normal(source, HEADS).float().to(GPU).requires_grad_()], slots, exact
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -39,9 +40,9 @@ def test_kernels_of_a_window_equal_the_plain_path(length, size, sinks, budget, s
     mask = (torch.arange(length) < torch.tensor([[length], [length // 3]])).to(GPU) if padded else None
     results = []
     for forced in ({}, {"window": "formula"}):
-        leaves, slots = given(length, sinks, dtype, mask)
+        leaves, slots, exact = given(length, sinks, dtype, mask)
         memory = Slots(*leaves[3:5], None, slots)
-        options = {"window": size, "memory_bias": leaves[5], "memory_budget": budget, "mask": mask, "sinks": sinks}
+        options = {"window": size, "memory_bias": leaves[5], "memory_budget": budget, "mask": mask, "exact": exact}
         options["selected"] = selected
         with use(**forced), listening() as heard:
             out, _ = window.windowed_attention(*leaves[:3], lambda memory=memory: memory, **options)

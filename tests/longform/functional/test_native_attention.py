@@ -19,7 +19,7 @@ from longform.functional.attention import compiled, slot_attention, usable_slots
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.dispatch import listening
 from longform.functional.native import library as native_library
-from longform.functional.slots import Slots, join_runs, make_runs, sink_counts
+from longform.functional.slots import Slots, leading_tokens, make_runs, with_exact_runs
 from longform.functional.window import windowed_attention
 from longform.functional.window.compiled import CompiledDocument
 from longform.functional.window.document import DocumentPart, FarSlots, far_slots
@@ -216,7 +216,7 @@ def test_window_equals_the_fused_path_in_float64_whole_and_in_parts(sizes, lengt
     count[:sinks], count[sinks : sinks + sinks // size] = 1.0, 0.0
     far_key, far_value = (normal(source, heads, len(count), 32, dtype=HALF) for _ in range(2))
     bias = normal(source, heads, dtype=torch.float32) if weighed else None
-    far = FarSlots(far_key, far_value, count, size, sinks, bias, budget)
+    far = FarSlots(far_key, far_value, count, size, torch.arange(sinks), bias, budget)
     expected = torch.empty(length, heads, 32, dtype=torch.float64)
     wide = far._replace(key=far_key.double(), value=far_value.double(), count=count.double())
     SdpaDocument(wide)(DocumentPart(query.double(), key.double(), value.double(), length, window_size), expected)
@@ -237,11 +237,11 @@ def test_window_equals_the_fused_path_in_float64_whole_and_in_parts(sizes, lengt
 @given(st.integers(1, 90), st.sampled_from([1, 2, 4]), st.integers(0, 3), st.sampled_from([None, 5.0]))
 def test_logits_of_slots_are_the_formula_s(length, size, sinks, budget):
     options = {"length": length, "device": torch.device("cpu"), "sizes": (size,), "slots": 90}
-    slots = make_runs(None, batch=1, sinks=sinks, **options)
-    lead = sink_counts(None, batch=1, length=length, sinks=sinks, device=options["device"])
+    exact = leading_tokens(None, batch=1, length=length, sinks=sinks, device=options["device"])
+    runs = with_exact_runs(make_runs(None, exact.rest, batch=1, **options), exact)
     keys = torch.ones(1, 2, 90 + sinks, 32, dtype=HALF)
-    memory = Slots(keys, keys, None, join_runs(lead, slots))
-    sizes = {"sinks": lead.shape[1], "budget": budget}
+    memory = Slots(keys, keys, None, runs)
+    sizes = {"budget": budget}
     part = DocumentPart(*(torch.ones(2, length, 32, dtype=HALF) for _ in range(3)), length, 8)
     found = CompiledDocument(far_slots(memory, 0, length, bias=None, **sizes)).logits(part, 0, part.all_blocks())
     expected = far_bias(far_parts(memory.runs, length=length, window=8, dtype=torch.float32, **sizes))[0]
@@ -256,8 +256,9 @@ def test_slots_of_single_tokens(length, weighed, budget):
     source = generator(length)
     heads = [normal(source, 2, length, 2, 32, dtype=HALF).transpose(1, 2) for _ in range(3)]
     bias = normal(source, 2, dtype=torch.float32) if weighed else None
-    options = {"window": 16, "memory_bias": bias, "memory_budget": budget, "sinks": 1, "slots_are_tokens": True}
+    options = {"window": 16, "memory_bias": bias, "memory_budget": budget, "slots_are_tokens": True}
     mask = torch.arange(length) < torch.tensor([[length], [length // 2]])
+    options["exact"] = leading_tokens(mask, batch=2, length=length, sinks=1, device=mask.device)
     with only(window="single_tokens", attention="sdpa"):
         expected, _ = windowed_attention(*(x.double() for x in heads), pytest.fail, mask=mask, **options)
     with only(window="single_tokens", attention="compiled"):

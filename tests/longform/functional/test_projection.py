@@ -20,7 +20,6 @@ from longform.functional.slots import (
     make_runs,
     max_pool,
     mean_pool,
-    rest_mask,
     segment_sum,
     slot_sizes,
 )
@@ -187,26 +186,17 @@ def test_what_a_document_gets_does_not_depend_on_the_batch(kind):
     assert counts[1].sum() == count.sum() == 4
 
 
-@pytest.mark.parametrize("sinks", [1, 3, 5])
-@pytest.mark.parametrize("length", [5, 7, 24])
-def test_slots_without_sinks_need_no_mask(length, sinks):
-    options = {"batch": 2, "length": length, "device": torch.device("cpu"), "sizes": (1, 2, 4), "slots": 6}
-    wanted = make_runs(rest_mask(None, batch=2, length=length, sinks=sinks, device=options["device"]), **options)
-    found = make_runs(None, **options, sinks=sinks)
-    assert found.count.tolist() == wanted.count.tolist()
-    assert (found.size.tolist(), found.uniform) == (wanted.size.tolist(), wanted.uniform)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize(("length", "size"), [(3, 4), (12, 4), (14, 4), (14, 1), (30, 10), (33, 10)])
 @pytest.mark.parametrize("sinks", [0, 1, 4, 5])
-def test_sums_leave_leading_tokens_out(length, size, sinks, dtype):
+def test_sums_leave_tokens_out(length, size, sinks, dtype):
     """Whether a run has some of them, is one of them, or is cut short; with gradients and without."""
     x = normal(generator(1), 2, length, 3, dtype=dtype)
-    expected = x.double().clone()
-    expected[:, :sinks] = 0.0
+    expected, counted = x.double().clone(), (torch.arange(length) >= sinks).repeat(2, 1)
+    counted[1, sinks::3] = False
+    expected[~counted] = 0.0
     expected = torch.stack([run.sum(dim=1) for run in expected.split(size, dim=1)], dim=1)
-    given_size, options = torch.tensor([size, size]), {"limit": length, "sinks": sinks}
+    given_size, options = torch.tensor([size, size]), {"limit": length, "counted": counted}
     for grad in (False, True):
         found = segment_sum(x.clone().requires_grad_(grad), given_size, size, **options)
         assert_close(found, expected)
@@ -215,8 +205,9 @@ def test_sums_leave_leading_tokens_out(length, size, sinks, dtype):
 
 
 def test_slots_of_texts_without_padding_are_those_of_a_full_mask():
-    options = {"batch": 2, "length": 13, "device": torch.device("cpu"), "sizes": (1, 2, 4), "slots": 5, "sinks": 1}
-    made = make_runs(None, **options)
-    masked = make_runs(torch.ones(2, 13, dtype=torch.bool), **options)
+    options = {"batch": 2, "length": 13, "device": torch.device("cpu"), "sizes": (1, 2, 4), "slots": 5}
+    rest = (torch.arange(13) >= 1).expand(2, -1)
+    made = make_runs(None, rest, **options)
+    masked = make_runs(torch.ones(2, 13, dtype=torch.bool), rest, **options)
     assert torch.equal(made.count, masked.count)
     assert torch.equal(made.size, masked.size)

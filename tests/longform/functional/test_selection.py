@@ -45,9 +45,9 @@ def test_selected_slots_of_the_twin_are_slots_of_one_token_each(selected):
     query, key, value = (list(x[0, 0]) for x in inputs.heads)
     memory = [inputs.reference_slots(x, 0, 0) for x in inputs.memory]
     valid, block = [True] * 17, 5
-    options = {"window": 2, "sinks": 1, "selected": selected}
+    options = {"window": 2, "exact": [0], "selected": selected}
     found = reference_windowed_attention(query, key, value, valid, *memory, **options)[2 * block : 2 * block + 2]
-    ranked = reference_ranked_slots(query, valid, memory[0], block=block, window=2, sinks=1)
+    ranked = reference_ranked_slots(query, valid, memory[0], block=block, window=2, exact=[0])
     assert len(ranked) == 6  # of 9, 3 near
     opened = [j for _, j in ranked[:selected]]
     tokens = [t for j in opened for t in range(max(1, memory[0].start[j]), min(17, memory[0].stop[j]))]
@@ -61,7 +61,7 @@ def test_selected_slots_of_the_twin_are_slots_of_one_token_each(selected):
         )
         for slots, of_token in zip(memory, (key, value), strict=True)
     ]
-    expected = reference_windowed_attention(query, key, value, valid, *split, window=2, sinks=1)
+    expected = reference_windowed_attention(query, key, value, valid, *split, window=2, exact=[0])
     assert_close(torch.stack(found), torch.stack(expected[2 * block : 2 * block + 2]))
 
 
@@ -76,7 +76,7 @@ def test_ranked_slots_of_the_twin_by_hand():
     assert math.isclose(ranked[0][0], 3.0 / math.sqrt(2.0), rel_tol=1e-12)
     assert reference_ranked_slots(query, [False] * 4 + valid[4:], slots, block=0, window=4) == []
     first = ReferenceSlots([query[1], *keys], [1] * 9, [0, *range(0, 16, 2)], [1, *range(2, 18, 2)])
-    assert [j for _, j in reference_ranked_slots(query, valid, first, block=3, window=4, sinks=1)] == [1, 2, 3, 4]
+    assert [j for _, j in reference_ranked_slots(query, valid, first, block=3, window=4, exact=[0])] == [1, 2, 3, 4]
 
 
 def test_the_budget_of_the_twin_is_of_slots_that_are_left():

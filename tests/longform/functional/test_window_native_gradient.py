@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kernel_tables import machine
 
 from longform.functional import dispatch
-from longform.functional.slots import Slots, divisors, join_runs, make_runs, sink_counts
+from longform.functional.slots import Slots, divisors, leading_tokens, make_runs, with_exact_runs
 from longform.functional.window import compiled as window_compiled
 from longform.functional.window import windowed_attention
 from strategies import generator, normal, seeds
@@ -41,13 +41,10 @@ def given_text(lengths, *, heads=3, dim=32, slots=12, width=16, sinks=0, seed=0)
     mask = None if mask.all() else mask
     size = -(-length // slots)
     sizes = tuple(s for s in divisors(-(-size // 4) * 4) if width % s == 0)
-    counted = make_runs(
-        mask, batch=batch, length=length, device=torch.device("cpu"), sizes=sizes,
-        slots=-(-length // sizes[-1]), sinks=sinks,
-    )  # fmt: skip
-    if sinks:
-        counts = sink_counts(mask, batch=batch, length=length, sinks=sinks, device=torch.device("cpu"))
-        counted = join_runs(counts, counted)
+    shape = {"batch": batch, "length": length, "device": torch.device("cpu")}
+    exact = leading_tokens(mask, sinks=sinks, **shape)
+    runs = make_runs(mask, exact.rest, sizes=sizes, slots=-(-length // sizes[-1]), **shape)
+    counted = with_exact_runs(runs, exact)
     sizes = (length, length, length, counted.count.shape[1], counted.count.shape[1])
     given = [normal(source, batch, n, heads, dim, dtype=HALF).transpose(1, 2) for n in sizes]
     slope = normal(source, batch, length, heads, dim, dtype=HALF).transpose(1, 2) * length**-0.5
@@ -91,7 +88,7 @@ def test_any_lengths(lengths, width, sinks, seed):
     lengths[0] = max(lengths[0], 20)
     text = given_text(lengths, width=width, sinks=sinks, seed=seed)
     with dispatch.listening() as heard:
-        check(text, heard, window=width, sinks=sinks, memory_budget=30.0)
+        check(text, heard, window=width, memory_budget=30.0)
 
 
 def test_padding_has_neither_output_nor_gradient_and_may_hold_anything(heard):
@@ -118,7 +115,7 @@ def test_an_empty_document(heard):
 def test_a_document_alone_has_the_gradient_it_has_in_a_batch(heard):
     given, bias, slots, _, slope = given_text([150] * 2)
     together = outcome(given, bias, slots, None, slope, window=16)
-    one = slots._replace(count=slots.count[:1], size=slots.size[:1])
+    one = slots._replace(count=slots.count[:1], size=slots.size[:1], exact=slots.exact[:1])
     alone = outcome([x[:1] for x in given], bias, one, None, slope[:1], window=16)
     for x, y in zip(alone[:6], together[:6], strict=True):
         assert torch.equal(x, y[:1])

@@ -127,7 +127,7 @@ def results(inputs: Inputs, budget: float | None, kernel: str, **changed) -> lis
     """Values and gradients of all leaves, in float64 by the formula."""
     leaves = [x.detach().to(torch.float64 if kernel == "formula" else x.dtype).requires_grad_() for x in inputs.leaves]
     inputs.heads, inputs.memory, rest = leaves[:3], leaves[3:5], leaves[5:]
-    options = {"window": inputs.window, "memory_budget": budget, "mask": inputs.mask, "sinks": inputs.sinks}
+    options = {"window": inputs.window, "memory_budget": budget, "mask": inputs.mask, "exact": inputs.exact}
     options |= {"memory_bias": rest[0], "distance_bias": rest[1] if len(rest) > 1 else None} | changed
     with only(window=kernel):
         out, _ = windowed_attention(*leaves[:3], inputs.memory_of, **options)
@@ -295,7 +295,7 @@ def test_gradients_of_gradients(causal, selected):
         inputs.memory = leaves[3:5]
         with tiles_of(SMALL), only(window=kernel):
             out, _ = windowed_attention(
-                *leaves[:3], inputs.memory_of, window=8, memory_budget=5.0, mask=inputs.mask, sinks=1,
+                *leaves[:3], inputs.memory_of, window=8, memory_budget=5.0, mask=inputs.mask, exact=inputs.exact,
                 memory_bias=leaves[5], distance_bias=None if causal else leaves[6], causal=causal,
                 selected=selected,
             )  # fmt: skip

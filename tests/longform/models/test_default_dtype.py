@@ -17,7 +17,7 @@ from kernel_tables import machine
 from longform.functional.dispatch import listening
 from longform.functional.native import library
 from longform.functional.positions.tables import sinusoidal_positions
-from longform.functional.slots import make_runs, sink_counts
+from longform.functional.slots import leading_tokens, make_runs, with_exact_runs
 
 torch.set_num_threads(1)
 library.best_units = lambda: None  # loops stand for AMX's units
@@ -65,8 +65,8 @@ for kind in model_kinds.KINDS:
 
 def numbers():
     shape = {"batch": 1, "length": 511, "device": torch.device("cpu")}
-    yield make_runs(None, sizes=(511,), slots=1, **shape).count
-    yield sink_counts(None, sinks=3, **shape)
+    exact = leading_tokens(None, sinks=3, **shape)
+    yield with_exact_runs(make_runs(None, exact.rest, sizes=(511,), slots=1, **shape), exact).count
     yield sinusoidal_positions(torch.arange(600), 8, deviation=1.0)
 
 
