@@ -145,8 +145,8 @@ def bm25(
     ids: np.ndarray,
     most: int = -1,
 ) -> np.ndarray:
-    """BM25 (n,) of the rows ``ids`` (n,), ascending, of a table of words; 0 for those that have none, and where ``most``
-    is not -1, for those that are not among so many of all.
+    """BM25 (n,) of the rows ``ids`` (n,), ascending, of a table of words; 0 for those that have none, and, unless it is
+    -1, for those that are not among the best ``most``.
     """
     query = f"SELECT rowid, -bm25({table}) AS score FROM {table} WHERE {table} MATCH ? ORDER BY score DESC LIMIT ?"
     found = np.array(database.execute(query, (_any(words), most)).fetchall(), np.float64).reshape(-1, 2)
