@@ -201,21 +201,30 @@ def files_below(folder: str | Path, but: tuple[str, ...] = (), *, unread: dict[s
         if (real := os.path.realpath(place)) in entered:
             continue
         entered.add(real)
-        try:
-            names = sorted(os.listdir(place))
-        except OSError as error:
-            if unread is None:
-                raise
-            unread[place] = f"a folder that cannot be listed ({error.strerror})"
-            continue
-        for path in (os.path.join(place, name) for name in names if not name.startswith(but)):
+        for path in (os.path.join(place, name) for name in _listed(place, unread) if not name.startswith(but)):
             if os.path.isdir(path):
                 (links if os.path.islink(path) else folders).append(path)
             elif os.path.isfile(path):
                 found.append(path)
-            elif unread is not None and os.path.islink(path):
-                unread[path] = "a link that leads nowhere"
+            else:
+                _note_link(path, unread)
     return found
+
+
+def _note_link(path: str, unread: dict[str, str] | None) -> None:
+    if unread is not None and os.path.islink(path):
+        unread[path] = "a link that leads nowhere"
+
+
+def _listed(folder: str, unread: dict[str, str] | None) -> list[str]:
+    """Names in a folder, sorted; of one that cannot be listed none, where ``unread`` takes the reason."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        if unread is None:
+            raise
+        unread[folder] = f"a folder that cannot be listed ({error.strerror})"
+        return []
 
 
 def once(paths: Iterable[str]) -> list[str]:

@@ -36,7 +36,7 @@ class Begun:
     done: int = 0
 
     def parts(self) -> "Iterator[Part]":
-        """What is still to be read of it, in parts that are encoded together."""
+        """Parts that are still to be read, each of which is encoded together."""
         left = [reading for reading in self.plan.readings if max(reading.places) >= self.done]
         tokens, first = 0, 0
         for at, reading in enumerate(left):

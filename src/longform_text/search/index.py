@@ -55,6 +55,11 @@ class Scan(NamedTuple):
     gone: list[str]
     remarks: tuple[str, ...]
 
+    def is_known(self, known: Mapping[str, FileEntry]) -> bool:
+        """Whether there is nothing that the index, whose files are ``known``, has not."""
+        waits = any(entry.waits for entry in self.there.values())
+        return not waits and not self.gone and self.there.items() <= known.items()
+
 
 class Index:
     """Documents of folders and files, searched by a question.
@@ -124,22 +129,21 @@ class Index:
         """
         started, before = time.perf_counter(), self.files
         scan = self._scan(sources, before, text_field)
-        if not scan.gone and all(entry == before.get(name) and not entry.waits for name, entry in scan.there.items()):
+        if scan.is_known(before):
             self.report = Report(0, 0, 0, time.perf_counter() - started, {}, scan.remarks)
             return self
         with self._writing() as (database, older):
             before = store.entries_of(database)
             scan = self._scan(sources, before, text_field)
             waiting = {name: entry for name, entry in scan.there.items() if entry.waits}
-            done = {name: entry for name, entry in scan.there.items() if not entry.waits and entry != before.get(name)}
+            done = {name: entry for name, entry in scan.there.items() if name not in waiting}
             with store.changing(database):
                 store.forget(database, [*scan.gone, *(name for name in done if done[name].differs(before.get(name)))])
-                store.put(database, done)
+                store.put(database, dict(done.items() - before.items()))
             adding = Adding(self._model, database, before, waiting, scan.paths)
             adding.run(text_field, self._progress(adding, shown=progress and bool(waiting)))
             after = store.entries_of(database)
-        known = {name: entry.reason for name, entry in before.items()}
-        passed = {name: entry.reason for name, entry in after.items() if entry.reason not in ("", known.get(name))}
+        passed = {name: entry.reason for name, entry in after.items() if entry.is_newly_passed_over(before.get(name))}
         read, seconds = sum(after[name].whole for name in waiting), time.perf_counter() - started
         self.report = Report(read, len(scan.gone), adding.tokens, seconds, passed, (*older, *scan.remarks))
         return self
@@ -206,7 +210,7 @@ class Index:
         return told
 
     def _below(self, names: Iterable[str], places: Iterable[str | Path]) -> Iterator[str]:
-        """Those of the ``names`` that are of files in the ``places``, or of these themselves."""
+        """Names, of the given ones, of files in the ``places``, or of these themselves."""
         above = [os.path.abspath(Path(place).expanduser()) for place in places]
         for name in names:
             path = os.path.normpath(self.folder.parent / name)
@@ -214,7 +218,7 @@ class Index:
                 yield name
 
     def _scan(self, sources: Sequence[str | Path], known: Mapping[str, FileEntry], text_field: str) -> Scan:
-        """What is in the sources; the entries of files that have not changed are the ``known`` ones."""
+        """The files of the sources now; the entries of those that have not changed are the ``known`` ones."""
         paths, gone, remarks, unread = list[str](), set[str](), list[str](), dict[str, str]()
         for source in sources:
             place = os.path.abspath(Path(source).expanduser())
@@ -222,36 +226,34 @@ class Index:
                 raise DataError(f'"{place}" does not exist')
             found, own = files_below(place, but=(".",), unread=unread), {*self._below(known, [place])}
             paths += found
-            if found or place in unread or not own:
-                gone |= own
-            else:
+            if own and not found and place not in unread:
                 remarks.append(f'"{place}" is empty, and its {len(own):,} files stay in the index: {WHY_EMPTY}')
-        entries = {path: FileEntry(ANEW, 0, "", reason=reason) for path, reason in unread.items()}
-        for path in once(paths):
-            name = self._name(path)
-            if not Path(path).is_relative_to(self.folder) and (entry := _entry(path, known.get(name), text_field)):
-                entries[path] = entry
-        names = {path: self._name(path) for path in entries}
-        there = {names[path]: entry for path, entry in entries.items()}
-        kept = {*self._below(known, [path for path in unread if os.path.isdir(path)])}
-        by_name = {name: Path(path) for path, name in names.items()}
+            else:
+                gone |= own
+        by_name = {self._name(path): Path(path) for path in (*unread, *once(paths))}
+        there = {self._name(path): FileEntry(ANEW, 0, "", reason=reason) for path, reason in unread.items()}
+        for name, path in by_name.items():
+            if name not in there and not path.is_relative_to(self.folder):
+                entry = _entry(path, known.get(name), text_field)
+                there |= {name: entry} if entry else {}
+        kept = {*self._below(known, unread)}
         return Scan(there, by_name, sorted(gone - there.keys() - kept), tuple(remarks))
 
     def _name(self, path: str) -> str:
         return written(os.path.relpath(path, self.folder.parent))
 
 
-def _entry(path: str, known: FileEntry | None, text_field: str) -> FileEntry | None:
+def _entry(path: Path, known: FileEntry | None, text_field: str) -> FileEntry | None:
     """The entry of a file, the ``known`` one where it has not changed; None where it is gone meanwhile."""
-    how = option_of(Path(path), text_field)
+    how = option_of(path, text_field)
     try:
         about = os.stat(path)
         state = (about.st_size, about.st_mtime_ns)
         if known and (known.size, known.changed, known.how) == (*state, how):
             return known
-        if not is_read(Path(path)):
+        if not is_read(path):
             return FileEntry(*state, "", reason=f"of no kind that is read ({READ})")
-        key = file_key(Path(path))
+        key = file_key(path)
     except FileNotFoundError:
         return None
     except OSError as error:

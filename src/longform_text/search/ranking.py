@@ -5,6 +5,7 @@ Axes: N passages, G documents, D embedding size.
 
 import math
 import sqlite3
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from longform_text.search.reading import ENDS
 from longform_text.search.words import asked_words, words_of
 
 FUSION = 60  # of reciprocal ranks (Cormack, Clarke and Buettcher 2009)
-ABOVE, TEXT = 1.0, 1.0  # weights of words in titles and headings, and in the text
+RANKED = 2000  # that get a rank by words: beyond, a rank is worth a thirtieth of the first
 COMMON = 1 / 2  # of all documents: words that more of them have are not marked
 COVERED, FITS = 1 / 4, 0.36  # a document fits where nearness and the share of the question's words come to that
 
@@ -37,8 +38,9 @@ class Hit(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What is searched, as of a number of ``changes``: ``parts``, ``passages`` and ``documents`` (N,) are numbers of
-    rows in the index, ascending; ``vectors`` (N, D).
+    """Passages that are searched, as of a number of ``changes``.
+
+    ``parts``, ``passages`` and ``documents`` (N,): numbers of rows in the index, ascending; ``vectors`` (N, D).
     """
 
     changes: int
@@ -49,25 +51,30 @@ class Searched(NamedTuple):
 
     @classmethod
     def of(cls, database: sqlite3.Connection, before: Self | None = None) -> Self:
-        """What is in the index now; what was there ``before`` is not read again."""
+        """The passages of an index as it is now; what was there ``before`` is not read again."""
         changes = store.about(database)[1]
         if before and before.changes == changes:
             return before
-        there = np.array([id for (id,) in database.execute("SELECT id FROM vectors")], np.int64)
-        last = before.parts[-1] if before and len(before.parts) else -1
-        query = "SELECT id, first, document, vectors FROM vectors WHERE id > ? ORDER BY id"
-        new = database.execute(query, (int(last),)).fetchall()
-        features = database.execute("SELECT json_extract(identity, '$.dimensions') FROM about").fetchone()[0] or 1
-        sizes = np.array([len(blob) // (4 * features) for *_, blob in new], np.int64)
-        inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        columns = np.array([row[:3] for row in new], np.int64).reshape(-1, 3).repeat(sizes, axis=0)
-        own = np.frombuffer(b"".join(blob for *_, blob in new), np.float32).reshape(-1, features)
-        found = cls(changes, columns[:, 0], columns[:, 1] + inside, columns[:, 2], own)
-        if not before or not len(before.parts):
-            return found
+        known = before is not None and len(before.parts) > 0
+        new = cls._after(database, changes, int(before.parts[-1]) if before and known else -1)
+        if not before or not known:
+            return new
+        there = [id for (id,) in database.execute("SELECT id FROM vectors")]
         kept = np.isin(before.parts, there)
-        columns: Any = zip(before[1:], found[1:], strict=True)
-        return cls(changes, *(np.concatenate([old[kept], added]) for old, added in columns))
+        pairs: Any = zip(before[1:], new[1:], strict=True)
+        return cls(changes, *(np.concatenate([old[kept], added]) for old, added in pairs))
+
+    @classmethod
+    def _after(cls, database: sqlite3.Connection, changes: int, last: int) -> Self:
+        """The passages of the parts after the ``last`` one."""
+        query = "SELECT id, first, document, vectors FROM vectors WHERE id > ? ORDER BY id"
+        rows = database.execute(query, (last,)).fetchall()
+        features = store.about(database)[0].get("dimensions") or 1
+        sizes = np.array([len(blob) // (4 * features) for *_, blob in rows], np.int64)
+        inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        columns = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).repeat(sizes, axis=0)
+        vectors = np.frombuffer(b"".join(blob for *_, blob in rows), np.float32).reshape(-1, features)
+        return cls(changes, columns[:, 0], columns[:, 1] + inside, columns[:, 2], vectors)
 
     def best(
         self,
@@ -87,28 +94,22 @@ class Searched(NamedTuple):
         within = self if files is None else self._within(database, files)
         if not len(within.passages):
             return []
-        words = asked_words(question)
+        words, most = asked_words(question), RANKED if files is None else -1
         documents, groups = np.unique(within.documents, return_inverse=True)
         near = within.vectors @ vector
-        nearest = np.full(len(documents), -np.inf)
+        own_words = bm25(database, "passage_words", words, within.passages, most)
+        nearest, best = np.full(len(documents), -np.inf), np.zeros(len(documents))
         np.maximum.at(nearest, groups, near)
-        own_words = bm25(database, "passage_words", words, within.passages)
-        ranked = reciprocal_ranks(near) + reciprocal_ranks(own_words, above=0)
-        best = np.zeros(len(documents))
         np.maximum.at(best, groups, own_words)
-        by_words = (bm25(database, "document_words", words, documents), best)
-        fused = reciprocal_ranks(nearest) + sum(reciprocal_ranks(each, above=0) for each in by_words) / len(by_words)
-        every, having = len(np.unique(self.documents)), _having(database, words)
-        weights = {word: math.log1p((every + 0.5) / (count + 0.5)) for word, count in having.items()}
-        rare = {word for word, count in having.items() if count <= max(1, COMMON * every)}
-        hits = []
+        whole = bm25(database, "document_words", words, documents, most)
+        ranked = reciprocal_ranks(near) + reciprocal_ranks(own_words, above=0)
+        by_words = (reciprocal_ranks(whole, above=0) + reciprocal_ranks(best, above=0)) / 2
+        fused, asked, hits = reciprocal_ranks(nearest) + by_words, Asked.of(database, words), list[Hit]()
         for at in best_first(fused)[:k]:
-            there = _having(database, words, int(documents[at]))
-            share = sum(weights[word] for word in words if there[word]) / (sum(weights.values()) or 1)
-            fits = bool(nearest[at] + COVERED * share >= FITS)
+            fits = bool(nearest[at] + COVERED * asked.share(database, int(documents[at])) >= FITS)
             own = np.flatnonzero(groups == at)
             for passage in within.passages[own[best_first(ranked[own])][:passages]].tolist():
-                hits.append(_hit(database, passage, rare, float(fused[at]), fits=fits))
+                hits.append(_hit(database, passage, asked.rare, float(fused[at]), fits=fits))
         return hits
 
     def _within(self, database: sqlite3.Connection, files: set[str]) -> Self:
@@ -118,16 +119,43 @@ class Searched(NamedTuple):
         return type(self)(self.changes, *(column[kept] for column in columns))
 
 
-def bm25(database: sqlite3.Connection, table: str, words: list[str], ids: np.ndarray) -> np.ndarray:
-    """BM25 (n,) of the rows ``ids`` (n,), ascending, of a table of words; 0 for those that have none."""
-    query = f"SELECT rowid, -bm25({table}, {ABOVE}, {TEXT}) FROM {table} WHERE {table} MATCH ?"
-    found = np.array(database.execute(query, (_any(words),)).fetchall(), np.float64).reshape(-1, 2)
+class Asked(NamedTuple):
+    """The words of a question, each with a weight, the larger the fewer documents have it; those that few have."""
+
+    weights: dict[str, float]
+    rare: set[str]
+
+    @classmethod
+    def of(cls, database: sqlite3.Connection, words: list[str]) -> Self:
+        """The words as the documents of an index have them."""
+        (every,), having = database.execute("SELECT count(*) FROM documents").fetchone(), _having(database, words)
+        weights = {word: math.log1p((every + 0.5) / (count + 0.5)) for word, count in having.items()}
+        return cls(weights, {word for word, count in having.items() if count <= max(1, COMMON * every)})
+
+    def share(self, database: sqlite3.Connection, document: int) -> float:
+        """The share of the words, by their weights, that a document has."""
+        there = _having(database, [*self.weights], document)
+        return sum(self.weights[word] for word in there if there[word]) / (sum(self.weights.values()) or 1)
+
+
+def bm25(
+    database: sqlite3.Connection,
+    table: str,
+    words: Iterable[str],
+    ids: np.ndarray,
+    most: int = -1,
+) -> np.ndarray:
+    """BM25 (n,) of the rows ``ids`` (n,), ascending, of a table of words; 0 for those that have none, and, unless it is
+    -1, for those that are not among the best ``most``.
+    """
+    query = f"SELECT rowid, -bm25({table}) AS score FROM {table} WHERE {table} MATCH ? ORDER BY score DESC LIMIT ?"
+    found = np.array(database.execute(query, (_any(words), most)).fetchall(), np.float64).reshape(-1, 2)
     found, scores = found[np.isin(found[:, 0], ids)], np.zeros(len(ids))
     scores[np.searchsorted(ids, found[:, 0])] = found[:, 1]
     return scores
 
 
-def _any(words: list[str]) -> str:
+def _any(words: Iterable[str]) -> str:
     """FTS5's expression for rows that have any of the words."""
     return " OR ".join(f'"{word}"' for word in words) or '""'
 

@@ -74,6 +74,10 @@ class FileEntry:
         """Whether the file has another content, or is read otherwise, than what of it was in the index ``before``."""
         return before is not None and (self.key, self.how) != (before.key, before.how)
 
+    def is_newly_passed_over(self, before: "FileEntry | None") -> bool:
+        """Whether it has a reason that it had not ``before``."""
+        return bool(self.reason) and (before is None or self.reason != before.reason)
+
     @property
     def waits(self) -> bool:
         """Whether the file is still to be read, as a whole or in part."""
