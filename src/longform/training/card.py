@@ -11,7 +11,7 @@ from longform.models.configuration_linformer import LinformerConfig
 from longform.pretrained.sentence_folder import MODULES_FILE, loader_of, settings_of
 from longform.runs.files import read_json, write_text
 from longform.runs.page import Block, Code, Heading, Table, architecture, facts_table, is_hub_name, loading, model_card
-from longform.training.engine.students import Student
+from longform.training.students import Student
 
 LICENCE = "Licence and language are those of what it was made from, and of the texts: say them here before you publish."
 
