@@ -12,8 +12,8 @@ TESTED := demo,dev,bm25,serve,onnx,openvino
 BENCH_OPTIONS ?=
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(PYTHON) -m pytest $(PYTEST_OPTIONS)
 
-# torch.compile, the packages that tests/peers compares with, and Ray have processes of their own.
-APART := compiled peers device campaign ray
+# torch.compile, the packages that tests/longform/peers compares with, and Ray have processes of their own.
+APART := longform/compiled longform/peers longform/device campaign text/ray
 MAIN_TESTS = $(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) \
   -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
 
@@ -61,9 +61,9 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 test: $(STAMP)
 	$(MAIN_TESTS)
 ifneq ($(TESTS),main)
-	$(PYTEST) tests/compiled -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
+	$(PYTEST) tests/longform/compiled -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
 	$(PYTEST) tests/campaign -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
-	$(PYTEST) tests/peers & peers=$$!; $(PYTEST) tests/ray -m "not nightly"; ray=$$?; wait $$peers && exit $$ray
+	$(PYTEST) tests/longform/peers & peers=$$!; $(PYTEST) tests/text/ray -m "not nightly"; ray=$$?; wait $$peers && exit $$ray
 endif
 
 # What pyproject.toml promises: the lower bounds themselves, or the newest that the registry has, without constraints.txt;
@@ -84,9 +84,9 @@ gpu-check:
 
 test-nightly: $(STAMP)
 	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) -m nightly
-	$(PYTEST) tests/compiled tests/campaign -m nightly
-	$(PYTEST) tests/ray -m nightly
-	HYPOTHESIS_PROFILE=search $(PYTEST) tests/layers/test_layer_invariance.py tests/models/test_padding.py
+	$(PYTEST) tests/longform/compiled tests/campaign -m nightly
+	$(PYTEST) tests/text/ray -m nightly
+	HYPOTHESIS_PROFILE=search $(PYTEST) tests/longform/layers/test_layer_invariance.py tests/longform/models/test_padding.py
 
 campaign: $(STAMP)
 	CAMPAIGN_SCALE=full CAMPAIGN_RECORDS=benchmarks/records/campaign.jsonl \

@@ -32,13 +32,11 @@ from transformers import PreTrainedTokenizerFast
 
 import longform
 from benchmarks.gpu_timings import milliseconds, operations_a_second
-from longform.cli.main import main as command
 from longform.functional.dispatch import use
 from longform.functional.slots import Slots, make_runs, with_sink_runs
 from longform.functional.window import triton_kernel, windowed_attention
 from longform.functional.window.triton_kernel import Tile
 from longform.models.graphs import record
-from longform.runs.facts import commit
 from longform_lab.records import Record, append_record
 from longform_lab.speed import ours
 from longform_lab.speed.full_attention import bert, twin
@@ -46,6 +44,8 @@ from longform_lab.speed.paper_table import SLOTS, TIME
 from longform_lab.speed.precision import prepare, random_states
 from longform_lab.speed.shapes import SIZES, Cell, Shape
 from longform_lab.speed.worker import reason_of
+from longform_text.cli.main import main as command
+from longform_text.facts import commit
 
 Found = Iterator[tuple[str, dict[str, Any], dict[str, float]]]  # what was measured, settings, numbers
 

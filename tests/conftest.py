@@ -4,7 +4,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub, which reads it once
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-if "LONGFORM_TEST_DEVICE" not in os.environ:  # for tests/device
+if "LONGFORM_TEST_DEVICE" not in os.environ:  # for tests/longform/device
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton, whose kernels then run on a CPU
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -11,12 +11,12 @@ import torch.distributed as dist
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
-from longform.data.tokenizer_training import TokenizerSettings
-from longform.training.engine.settings import FinetuningSettings
-from longform.training.engine.trainer import Training
-from longform.training.finetuning.run import finetune
-from longform.training.pretraining.run import pretrain
-from longform.training.pretraining.settings import PretrainingSettings
+from longform_text.data.tokenizer_training import TokenizerSettings
+from longform_text.training.engine.settings import FinetuningSettings
+from longform_text.training.engine.trainer import Training
+from longform_text.training.finetuning.run import finetune
+from longform_text.training.pretraining.run import pretrain
+from longform_text.training.pretraining.settings import PretrainingSettings
 
 MODEL = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,

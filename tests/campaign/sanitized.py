@@ -3,7 +3,7 @@
 ``python -m campaign.sanitized LIBRARY SEED CASES THREADS``: each case is printed before it runs, so that the last line
 before a sanitizer's report says which it was. Tensors end where their memory does, and a job's workspace is as large as
 the kernel asked for: what is read or written behind them is seen. Results are compared with torch's, coarsely: numbers
-have tests of their own (tests/functional).
+have tests of their own (tests/longform/functional).
 """
 
 import importlib.util

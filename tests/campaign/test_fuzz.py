@@ -19,20 +19,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from longform.cli import embed, pretrain
-from longform.cli.arguments import parse
-from longform.cli.convert import read_lengths
 from longform.conversion.source import open_source
-from longform.data.text import read_documents
 from longform.errors import LongformError
-from longform.inference.encoders import Encoder
-from longform.inference.resumable import ResumableOutput
 from longform.pretrained.sentence_folder import read_sentence_folder
-from longform.training.engine.records import Records
-from longform.training.engine.run_folder import RunFolder
-from longform.training.labels import examples_of
-from longform.training.pretraining.settings import load_preset
 from longform_lab.records import read_records
+from longform_text.cli import embed, pretrain
+from longform_text.cli.arguments import parse
+from longform_text.cli.convert import read_lengths
+from longform_text.data.text import read_documents
+from longform_text.inference.encoders import Encoder
+from longform_text.inference.resumable import ResumableOutput
+from longform_text.training.engine.records import Records
+from longform_text.training.engine.run_folder import RunFolder
+from longform_text.training.labels import examples_of
+from longform_text.training.pretraining.settings import load_preset
 
 INPUTS = scaled(20, 500)  # of each reader
 SECONDS = 20  # of the processor, for one input

@@ -18,9 +18,9 @@ from tiny_models import make_sentence_transformer, save_bert
 from transformers import AutoTokenizer
 
 import longform_lab.licences as licence_parts
-from longform.cli.main import main
-from longform.data import bundled
-from longform.data.text import Document
+from longform_text.cli.main import main
+from longform_text.data import bundled
+from longform_text.data.text import Document
 
 TUTORIAL = Path(__file__).parents[2] / "docs/tutorial.md"
 BLOCK = re.compile(r"^```(python|sh|text|json)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -39,7 +39,7 @@ def test_the_layers_are_those_of_the_import_contract() -> None:
 
 def test_no_import_of_ours_is_hidden_from_the_import_contracts() -> None:
     """Only the tables of public names and of commands name our modules in strings."""
-    tables = {ROOT / "src/longform/__init__.py", ROOT / "src/longform/cli/main.py"}
+    tables = {ROOT / "src/longform/__init__.py", ROOT / "src/longform_text/cli/main.py"}
     hidden = [
         f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}"
         for path in (ROOT / "src").rglob("*.py")

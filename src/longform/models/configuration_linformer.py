@@ -8,8 +8,8 @@ from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.choices import AUTO_MODELS, LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
-from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError
+from longform.files import atomic_write
 from longform.functional.positions.tables import INITIALISATIONS
 from longform.layers.geometry import (
     Projection,

@@ -18,16 +18,16 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from longform.choices import DTYPES
-from longform.data.batching import group_by_length, padded
-from longform.data.progress import hidden
-from longform.data.storage import atomic_write
 from longform.errors import InputError
-from longform.evaluation.classification import ClassificationScores, classification_scores
+from longform.files import atomic_write
 from longform.layers.parameter_groups import parameter_groups
-from longform.runs.settings import check_between, check_choices, check_positive
-from longform.training.engine.checkpoints import reading
-from longform.training.engine.settings import autocast, compute_dtype
 from longform_lab.compare.sequences import LabelledSequences, SequenceTask
+from longform_text.data.batching import group_by_length, padded
+from longform_text.data.progress import hidden
+from longform_text.evaluation.classification import ClassificationScores, classification_scores
+from longform_text.settings import check_between, check_choices, check_positive
+from longform_text.training.engine.checkpoints import reading
+from longform_text.training.engine.settings import autocast, compute_dtype
 
 CHECKPOINT = "checkpoint.pt"  # tensors and numbers only; read by torch.load(weights_only=True)
 LOGGED = 200  # training losses that are written down, each a mean

@@ -23,17 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from longform.conversion.shipped import BUNDLED
-from longform.data.bundled import package_folder
-from longform.inference.encoders import Encoder
-from longform.search.index import Index
-from longform.search.ranking import Searched, best_first, reciprocal_ranks
-from longform.search.reading import Source, read_file
-from longform.search.store import Store
+from longform.conversion.shipped import BUNDLED, package_folder
 from longform_lab.evaluation.retrieval_comparison import bm25_ranker
 from longform_lab.records import RECORDS, Record, append_records
 from longform_lab.speed.memory import process_peak
 from longform_lab.speed.processes import run_module
+from longform_text.inference.encoders import Encoder
+from longform_text.search.index import Index
+from longform_text.search.ranking import Searched, best_first, reciprocal_ranks
+from longform_text.search.reading import Source, read_file
+from longform_text.search.store import Store
 
 QUESTIONS = {
     "How do I keep a list sorted while I insert into it?": "bisect.html",

@@ -29,14 +29,14 @@ from safetensors.torch import load_file
 import longform
 from longform.conversion.adapter import WEIGHTS
 from longform.conversion.local import local_source
-from longform.training.alignment.job import FOLDER, AlignmentJob
-from longform.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
-from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
-from longform.training.alignment.sources import open_source
-from longform.training.engine.run_folder import place_of_run
-from longform.training.engine.trainer import carry_out, current_process
 from longform_lab.experiments.conversations import conversations
 from longform_lab.experiments.rival import in_chunks, weighted_original
+from longform_text.training.alignment.job import FOLDER, AlignmentJob
+from longform_text.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
+from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
+from longform_text.training.alignment.sources import open_source
+from longform_text.training.engine.run_folder import place_of_run
+from longform_text.training.engine.trainer import carry_out, current_process
 
 KINDS = ("alone", "whole")
 PASSAGE = 128  # tokens

@@ -18,8 +18,8 @@ import longform
 from longform.conversion.adapter import WEIGHTS
 from longform.conversion.local import local_source
 from longform.conversion.shipped import ACCOUNT, HUB_NAME, SHIPPED
-from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform_lab.experiments.conversations import conversations
+from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
 
 NAME = "minilm-16k"
 SETTINGS = AlignmentSettings(

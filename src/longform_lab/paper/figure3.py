@@ -5,24 +5,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from longform.data.storage import locked
-from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, DataError
+from longform.files import locked, open_run_folder
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.pretrained.weights import load_tokenizer
-from longform.runs.folder import open_run_folder
-from longform.runs.subject import corpus_key
-from longform.training.engine.run_folder import read_run
-from longform.training.engine.trainer import current_process
-from longform.training.pretraining.data import CorpusReader, PretrainingData
-from longform.training.pretraining.model import config_for, new_model
-from longform.training.pretraining.run import pretrain
 from longform_lab.paper.bigrams import bigram_loss
 from longform_lab.paper.figure3_plan import Curve, Plan
 from longform_lab.paper.figure3_report import report_figure3
 from longform_lab.paper.parts import LOCKS, Finished, Part, work_through
 from longform_lab.paper.reproduce import refuse_process_groups
 from longform_lab.records import Record
+from longform_text.data.subject import corpus_key
+from longform_text.data.token_store import CorpusFiles
+from longform_text.training.engine.run_folder import read_run
+from longform_text.training.engine.trainer import current_process
+from longform_text.training.pretraining.data import CorpusReader, PretrainingData
+from longform_text.training.pretraining.model import config_for, new_model
+from longform_text.training.pretraining.run import pretrain
 
 NAME = "pretraining"  # of the records
 UNITS = {"loss": "nats", "unigram_loss": "nats", "bigram_loss": "nats", "seconds": "s"}

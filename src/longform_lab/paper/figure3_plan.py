@@ -7,9 +7,9 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
-from longform.training.engine.settings import BUDGETS
-from longform.training.pretraining.model import full_attention_twin
-from longform.training.pretraining.settings import Preset, PretrainingSettings, load_preset
+from longform_text.training.engine.settings import BUDGETS
+from longform_text.training.pretraining.model import full_attention_twin
+from longform_text.training.pretraining.settings import Preset, PretrainingSettings, load_preset
 
 FIGURES = {
     "figure3a": "full attention and Linformer at several k",

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from longform.runs.page import Table
+from longform.pretrained.model_card import Table
 from longform_lab.paper.figure3_plan import FIGURES, Plan
 from longform_lab.paper.figure3_plots import draw_figure3
 from longform_lab.paper.parts import Finished

@@ -8,11 +8,11 @@ from typing import Any
 from transformers import PreTrainedModel, set_seed
 
 from longform.conversion.convert import ConversionResult, convert
-from longform.data.storage import locked
-from longform.data.token_store import CorpusFiles
-from longform.training.distillation.run import distill
-from longform.training.engine.settings import DistillationSettings
-from longform.training.engine.students import load_encoder, with_labels
+from longform.files import locked
+from longform_text.data.token_store import CorpusFiles
+from longform_text.training.distillation.run import distill
+from longform_text.training.engine.settings import DistillationSettings
+from longform_text.training.engine.students import load_encoder, with_labels
 
 LENGTH = 512  # n, as in the paper
 SHORTEST = 64  # tokens of a crop to heal on: the tasks' texts are as short

@@ -41,7 +41,7 @@ class Tile(NamedTuple):
 
 
 # By bytes of a row in its power of two, twice for float32, whose products take three: forward, backward. Half-precision
-# programs spill few registers on an H100, and all fit into smaller GPUs (tests/compiled/test_triton_compiles.py).
+# programs spill few registers on an H100, and all fit into smaller GPUs (test_triton_compiles.py).
 TILES = {
     128: (Tile(128, 64, 4, 3), Tile(64, 64, 4, 2)),
     256: (Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
