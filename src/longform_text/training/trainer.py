@@ -52,6 +52,9 @@ class Trainer(transformers.Trainer):
     parameters, in place of ``args.optim``.
     """
 
+    model: Any
+    optimizer: Any
+
     def __init__(
         self,
         *given: Any,
@@ -73,7 +76,7 @@ class Trainer(transformers.Trainer):
         # What our models and losses give is a mean over the part that they see.
         self.model_accepts_loss_kwargs = False
 
-    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """The optimizer of ``args.optim`` over groups of parameters with rates of their own."""
         model = self.model if model is None else model
         if self.optimizer is None and self.make_optimizer is not None:
@@ -227,7 +230,7 @@ class Trainer(transformers.Trainer):
             super()._load_rng_state(checkpoint)
 
 
-def reading(checkpoint: str | None) -> contextlib.AbstractContextManager[None]:
+def reading(checkpoint: str | Path | None) -> contextlib.AbstractContextManager[None]:
     """Turn what goes wrong while a checkpoint is read (a file cut short, another model) into CheckpointError."""
     way_out = "delete it, to go on from the one before or to begin anew, or start in a new output folder"
     return files.reading(Path(str(checkpoint)), way_out=way_out, errors=(Exception,))

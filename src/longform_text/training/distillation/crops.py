@@ -38,7 +38,7 @@ class DataCollatorForCrops:
         return {"input_ids": ids, "attention_mask": mask}
 
 
-def parts(crops: Sequence[Sequence[int]], tokens_per_forward: int) -> Iterator[list[Sequence[int]]]:
+def parts(crops: Sequence[list[int]], tokens_per_forward: int) -> Iterator[list[list[int]]]:
     """Crops in groups of similar lengths, of at most ``tokens_per_forward`` tokens when they are padded."""
     for places in group_by_length([len(crop) for crop in crops], tokens_per_forward):
         yield [crops[place] for place in places]

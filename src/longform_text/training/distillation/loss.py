@@ -120,11 +120,12 @@ class DistillationLoss:
         return (error / size.clamp_min(1e-12)).mean() + 1 - found.cosine().mean()
 
     @torch.no_grad()
-    def agreement(self, model: nn.Module, crops: Sequence[Sequence[int]], tokens_per_forward: int) -> Agreement:
+    def agreement(self, model: nn.Module, crops: Sequence[list[int]], tokens_per_forward: int) -> Agreement:
         """Agreement of ``model`` with the teacher on crops."""
         errors, cosine = torch.zeros(0), 0.0
         for some in parts(crops, tokens_per_forward):
-            batch = {name: x.to(self.teacher.model.device) for name, x in self.collator([some]).items()}
+            device: Any = self.teacher.model.device
+            batch = {name: x.to(device) for name, x in self.collator([some]).items()}
             found = self.compared(model, batch)
             measured = found.layer_parts().double().cpu()
             errors = measured + errors if errors.numel() else measured

@@ -18,14 +18,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from longform.errors import DataError
 from longform.files import content_key
 from longform.pretrained.checkpoint_files import model_key
-from longform.pretrained.model_card import Heading
+from longform.pretrained.model_card import Block, Heading
 from longform.pretrained.weights import load_whole
-from longform_lab.page import Block
-from longform_lab.spectrum.run import short_name
 from longform_text.data.text import text_of
 from longform_text.data.token_store import CorpusFiles, corpus_of
 from longform_text.inference.loading import position_limit
-from longform_text.training.card import scores_table, write_card
+from longform_text.training.card import scores_table, short_name, write_card
 from longform_text.training.distillation.crops import CropDataset, DataCollatorForCrops, at_most_a_fifth
 from longform_text.training.distillation.loss import Agreement, DistillationLoss, check_pair, encoder_of, texts_key
 from longform_text.training.distillation.optimizer import MuonAdamW
@@ -144,7 +142,7 @@ def distill(
         }
         run = RunFolder(folder, identity, kept=output is not None, restart=restart)
         if run.complete:
-            rows = run.rows
+            rows: list[dict[str, Any]] = run.rows
             made = load_whole(type(opened.model), folder, dtype=torch.float32)
             opened.model.load_state_dict(made.state_dict())
         else:

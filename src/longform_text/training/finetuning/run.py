@@ -12,10 +12,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from longform.errors import ConfigurationError
 from longform.files import content_key, read_json, write_json
 from longform.pretrained.checkpoint_files import model_key
-from longform.pretrained.model_card import Heading, facts_table
+from longform.pretrained.model_card import Block, Heading, facts_table
 from longform.pretrained.sentence_folder import IDENTITY, OLDER, with_activation
 from longform.pretrained.weights import load_whole
-from longform_lab.page import Block
 from longform_text.inference import classifiers
 from longform_text.inference.loading import checked_limit, token_limit
 from longform_text.training.card import write_card
@@ -167,7 +166,8 @@ def _trained(
     taught, held = parts
     with learning(opened.model):
         carry_out(trainer, run, settings, doing="fine-tuning", shown=shown)
-    found = trainer.predict(held.rows, metric_key_prefix="eval")
+    validation: Any = held.rows
+    found: Any = trainer.predict(validation, metric_key_prefix="eval")
     steps, best = trainer.state.global_step, trainer.state.best_global_step
     metrics = {
         "loss": found.metrics["eval_loss"],

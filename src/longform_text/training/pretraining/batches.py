@@ -58,14 +58,14 @@ class Blocks(Dataset):
     def __iter__(self) -> Iterator[np.ndarray]:
         return map(self.__getitem__, range(self.count))
 
-    def __getitem__(self, number: int) -> np.ndarray:
+    def __getitem__(self, index: int) -> np.ndarray:
         """The tokens of one block: int64, at most ``size``."""
         if self.one_document:
-            which = self._containing(number)
+            which = self._containing(index)
             end = int(self.store.ends[self.documents[which]])
-            start = end - int(self.lengths[which]) + (number - self._before(which)) * self.size
+            start = end - int(self.lengths[which]) + (index - self._before(which)) * self.size
             return self.store.tokens[start : min(end, start + self.size)].astype(np.int64)
-        return np.concatenate(list(self._stream(number * self.size))).astype(np.int64)
+        return np.concatenate(list(self._stream(index * self.size))).astype(np.int64)
 
     def _stream(self, start: int) -> Iterator[Any]:
         """The runs of tokens and the separators from ``start`` on that make up a block."""

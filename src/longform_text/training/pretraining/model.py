@@ -77,7 +77,7 @@ class AskedTokensLoss:
     token from the state before it.
     """
 
-    def __init__(self, model: LinformerForMaskedLM) -> None:
+    def __init__(self, model: Any) -> None:
         self.places = torch.zeros(0, dtype=torch.long)
         self.before = 1 if model.config.causal else 0
         self._handle = model.lm_head.register_forward_pre_hook(self._gather)

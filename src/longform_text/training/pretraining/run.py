@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from accelerate import PartialState
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import longform
 from longform.errors import ConfigurationError
@@ -17,10 +18,9 @@ from longform.files import read_json, write_json
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.pretrained.checkpoint_files import model_key
-from longform.pretrained.model_card import Heading, Table, facts_table
+from longform.pretrained.model_card import Block, Heading, Table, facts_table
 from longform.pretrained.tokenizers import fit_tokenizer
 from longform.pretrained.weights import load_whole
-from longform_lab.page import Block
 from longform_text.data.subject import corpus_key
 from longform_text.data.token_store import CorpusFiles, corpus_of
 from longform_text.facts import environment
@@ -112,7 +112,7 @@ def pretrain(
     held = None if validation is None else corpus_of(validation, text_field)
     named = [each for each in (texts, held) if isinstance(each, CorpusFiles)]
     arguments = training_arguments(settings, output)
-    process = arguments.distributed_state
+    process = PartialState()
     with place_of_run(output, (tokenizer, *named)) as folder:
         arguments.output_dir = str(folder)
         place = folder / CACHE if cache is None else Path(cache)
@@ -254,7 +254,7 @@ def measured_loss(loss: AskedTokensLoss, model: torch.nn.Module, data: Pretraini
 
 
 def _told(
-    model: LinformerForMaskedLM, settings: PretrainingSettings, facts: Mapping[str, Any], rows: list[dict[str, Any]]
+    model: PreTrainedModel, settings: PretrainingSettings, facts: Mapping[str, Any], rows: list[dict[str, Any]]
 ) -> list[Block]:
     """Paragraphs of the model card."""
     steps, last = rows[-1]["step"], measured(rows, "perplexity")[-1]
@@ -262,8 +262,8 @@ def _told(
     losses = {f"this model, after {steps:,} steps ({tokens:,} tokens)": last["loss"]}
     losses["predicting frequencies alone"] = facts["unigram_loss"]
     told = ("corpus_documents", "corpus_tokens", "validation_tokens", "length")
-    recipe = {"parameters": model.num_parameters(), "steps": steps, "tokens": tokens, **settings.recipe}
-    recipe |= {name: value for name, value in vars(settings).items() if name != "arguments"} | settings.arguments
+    recipe: dict[str, Any] = {"parameters": model.num_parameters(), "steps": steps, "tokens": tokens, **settings.recipe}
+    recipe |= {name: value for name, value in vars(settings).items() if name != "arguments"} | {**settings.arguments}
     does, asked = CARD[settings.objective]
     return [
         f"A {settings.objective} language model trained from scratch with Longform {longform.__version__}. "

@@ -139,7 +139,8 @@ def _made(preset: str | Path, kind: Any, part: str, given: Mapping[str, Any]) ->
     others = argument_types() if kind is PretrainingSettings else {}
     _check_names(preset, part, chosen, [*(field.name for field in fields(kind)), *others])
     for name, value in chosen.items():
-        allowed = get_args(types.get(name)) or (types.get(name),)  # of "int | None" both
+        kind_of: Any = types.get(name, object)
+        allowed: Any = get_args(kind_of) or (kind_of,)  # of "int | None" both
         if name in types and type(value) not in allowed and not (type(value) is int and float in allowed):
             names = " or ".join("nothing" if one is NoneType else one.__name__ for one in allowed)
             raise ConfigurationError(f'the preset "{preset}" has {name}: {value!r} in {part}; it takes {names}')
