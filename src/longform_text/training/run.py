@@ -83,7 +83,8 @@ def carry_out(
     if not run.kept and not args.load_best_model_at_end:
         args.save_strategy = "no"
     args.eval_on_start = args.eval_on_start and checkpoint is None
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    if checkpoint is None or not trainer.take_up(Path(checkpoint)):
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     check_end(trainer.model, rate=args.learning_rate)
 
 

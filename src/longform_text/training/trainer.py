@@ -19,7 +19,7 @@ import transformers
 from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
-from transformers.trainer_callback import ExportableState
+from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_pt_utils import nested_concat
 
 from longform import files
@@ -106,7 +106,28 @@ class Trainer(transformers.Trainer):
             try:
                 return super().train(*given, **options)
             finally:
-                self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False).eval()
+                model = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False).eval()
+                if self.args.activation_checkpointing:
+                    model.activation_checkpointing_disable()
+
+    def take_up(self, checkpoint: Path) -> bool:
+        """Whether the training of a ``checkpoint`` had come to its last step; the model then has its final weights."""
+        with reading(checkpoint):
+            state = TrainerState.load_from_json(str(checkpoint / STATE))
+        if state.global_step < state.max_steps or self.is_fsdp_enabled:
+            return False
+        self.state = state
+        best = state.best_model_checkpoint if self.args.load_best_model_at_end else None
+        self._load_from_checkpoint(str(best or checkpoint))
+        return True
+
+    def set_initial_training_values(self, *given: Any, **options: Any) -> Any:
+        """See transformers; parts of all steps become steps, so that a run that goes on has the same."""
+        found = super().set_initial_training_values(*given, **options)
+        for name in ("logging_steps", "eval_steps"):
+            if 0 < (getattr(self.args, name) or 0) < 1:
+                setattr(self.args, name, math.ceil(found[-1] * getattr(self.args, name)))
+        return found
 
     def parts(self, inputs: Any) -> Iterator[tuple[list[int], Any]]:
         """Rows of a batch that pass together, and the batch of these; one of all where it cannot be parted."""

@@ -16,9 +16,9 @@ from longform.pretrained.tokenizers import SpecialTokens, special_tokens
 from longform_text.training.distillation.crops import Crops, stacks
 from longform_text.training.distillation.run import distill
 from longform_text.training.distillation.teacher import Teacher, layer_states
-from longform_text.training.engine.students import load_encoder
 from longform_text.training.finetuning.run import finetune
 from longform_text.training.labels import Examples
+from longform_text.training.students import load_encoder
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 

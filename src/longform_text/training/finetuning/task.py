@@ -43,6 +43,7 @@ class TextTask:
     head = CLASSIFIER
 
     def __init__(self, train: Any, validation: Any, settings: FinetuningSettings, fields: dict[str, Any]) -> None:
+        self.rate = settings.argument("learning_rate")
         labelled = examples_of(train, **fields)
         held = None if validation is None else examples_of(validation, **fields)
         self.scheme = learn_scheme(labelled.labels, settings.task)
@@ -112,7 +113,9 @@ class TextTask:
     def scores(self, logits: Any, targets: Any) -> dict[str, Any]:
         """All that is measured, with ``confusion`` and ``labels`` for single labels; ``logits`` (N, L)."""
         if not np.isfinite(logits).all():
-            raise InputError("what the model says of the validation part is NaN or infinite: lower learning_rate")
+            raise InputError(
+                f"what the model says of the validation part is NaN or infinite: lower learning_rate ({self.rate})"
+            )
         if self.scheme.task == SINGLE:
             return asdict(classification.classification_scores(logits, targets, self.scheme.names))
         if self.scheme.task == MULTI:

@@ -43,7 +43,9 @@ def is_in_words(given: Any, text_field: str, label_field: str) -> bool:
 
 
 def _records(given: Any, text_field: str, label_field: str) -> Iterator[Record]:
-    return records_of(given, text_field, label_field, None) if isinstance(given, tuple) else records_of(given)
+    if not isinstance(given, tuple):
+        return records_of(given)
+    return records_of(tuple(each for each in given if each is not None)[:2], text_field, label_field)
 
 
 def words_of(given: Any, text_field: str, label_field: str) -> Words:
@@ -75,6 +77,7 @@ class TokenTask:
     config: dict[str, Any] = {}  # noqa: RUF012  read, never written
 
     def __init__(self, train: Any, validation: Any, settings: FinetuningSettings, fields: dict[str, Any]) -> None:
+        self.rate = settings.argument("learning_rate")
         names = fields["text_field"], fields["label_field"]
         self.train = words_of(train, *names)
         if validation is None:
@@ -123,7 +126,9 @@ class TokenTask:
         """Scores of the labels of words; ``logits`` (N, n, L), ``targets`` long (N, n)."""
         asked = targets != IGNORED
         if not np.isfinite(logits[asked]).all():
-            raise InputError("what the model says of the validation part is NaN or infinite: lower learning_rate")
+            raise InputError(
+                f"what the model says of the validation part is NaN or infinite: lower learning_rate ({self.rate})"
+            )
         names = np.array(self.labels, dtype=object)
         said = [names[row.argmax(axis=-1)[there]].tolist() for row, there in zip(logits, asked, strict=True)]
         true = [names[row[there]].tolist() for row, there in zip(targets, asked, strict=True)]
