@@ -29,10 +29,9 @@ from longform_text.cli.convert import read_lengths
 from longform_text.data.text import read_documents
 from longform_text.inference.encoders import Encoder
 from longform_text.inference.resumable import ResumableOutput
-from longform_text.training.engine.records import Records
-from longform_text.training.engine.run_folder import RunFolder
 from longform_text.training.labels import examples_of
 from longform_text.training.pretraining.settings import load_preset
+from longform_text.training.run_folder import RunFolder, checkpoints, is_whole
 
 INPUTS = scaled(20, 500)  # of each reader
 SECONDS = 20  # of the processor, for one input
@@ -157,12 +156,13 @@ def run_folder(path: Path) -> None:
     for restart in (False, True):
         content = path.read_bytes()
         with contextlib.suppress(LongformError):
-            RunFolder(path.parent, IDENTITY, kept=True, main=True).open(restart=restart, wait=lambda: None)
+            RunFolder(path.parent, IDENTITY, kept=True, restart=restart)
         path.write_bytes(content)
 
 
-def run_records(path: Path) -> None:
-    Records(path.parent, writes=False).restore(2)
+def trainer_state(path: Path) -> None:
+    assert is_whole(path.parent) in (True, False)
+    checkpoints(path.parent.parent)
 
 
 def unfinished_output(path: Path) -> None:

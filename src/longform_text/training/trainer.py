@@ -69,10 +69,11 @@ class Trainer(transformers.Trainer):
         self.loss, self.measure, self.make_optimizer = loss, measure, make_optimizer
         self._share = 1.0  # of its batch that a part is
         config: Any = getattr(options.get("model", given[0] if given else None), "config", None)
-        uses_cache = getattr(config, "use_cache", None)
+        before = {name: value for name, value in vars(config or object).items() if name == "use_cache"}
         super().__init__(*given, **options)
-        if uses_cache is not None:  # which is how a model generates, and is saved with it
-            config.use_cache = uses_cache
+        if config is not None:  # how a model generates, which transformers switches off, is saved with it
+            vars(config).pop("use_cache", None)
+            vars(config).update(before)
         # What our models and losses give is a mean over the part that they see.
         self.model_accepts_loss_kwargs = False
 

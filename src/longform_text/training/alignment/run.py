@@ -205,9 +205,9 @@ def align_opened(
             measure=lambda model: heldout.measure(lambda batch: model(batch)["sentence_embedding"]),
         )
         carry_out(trainer, run, settings, doing="aligning", shown=progress)
-    if adapter is not None:
-        adapter.merge()
-        opened.origin.round_token_weights()
+        if adapter is not None:
+            adapter.merge()
+            opened.origin.round_token_weights()
     rows, student = trainer.state.log_history, Student(encoder, trained.sides["plain"].tokenizer, opened.origin)
     documents = steps.documents(trainer.state.global_step)
 

@@ -154,7 +154,7 @@ def pretrain(
             arguments.per_device_train_batch_size = data.share
             arguments.max_steps = _steps(settings, data)
             rows = _trained(opened, arguments, run, settings, data, shown=progress)
-            told = {**facts, "environment": environment(arguments.device, model.dtype)}
+            told = {**facts, "environment": environment(arguments.device, torch.bfloat16 if arguments.bf16 else torch.float32)}
 
             def save(folder: Path) -> None:
                 opened.save(folder)
