@@ -39,7 +39,7 @@ WAITING = 300  # seconds for one input: on a busy machine most of them are waite
 MEMORY = 3 * 2**30  # bytes that reading one may map
 IDENTITY = {"kind": "distillation", "data": "abc", "settings": {"seed": 0, "epochs": 1.0}}
 RUN = {**IDENTITY, "steps": 4, "status": "running", "files": ["config.json", "1_Pooling/config.json"]}
-ROWS = [{"event": "train", "step": 1, "loss": 2.5}, {"event": "evaluation", "step": 2, "accuracy": 0.5}]
+ROWS = [{"step": 1, "loss": 2.5}, {"step": 2, "eval_accuracy": 0.5}]
 RECORD = {
     "name": "speed",
     "metrics": {"ms": 1.5},
@@ -220,8 +220,8 @@ def readers(model: Path) -> dict[str, Reader]:
         "lengths and preset": Reader("b.yaml", both({**PRESET, "projected_length": [8, [4, 2]]}), lengths_and_preset),
         "run.json": Reader("run/run.json", both(RUN, *RUN), run_folder),
         "records.jsonl": Reader("records/records.jsonl", encoded(
-            st.lists(changed(ROWS[0]) | values("event", "step"), max_size=3).map("\n".join)
-        ) | spoilt("\n".join(map(json.dumps, ROWS)).encode()), run_records),
+            st.lists(changed(ROWS[0]) | values("loss", "step"), max_size=3).map("\n".join)
+        ) | spoilt("\n".join(map(json.dumps, ROWS)).encode()), trainer_state),
         "settings of an output": Reader("out.jsonl.settings", both(IDENTITY, *IDENTITY), unfinished_output),
         "partial output": Reader("out.jsonl.partial", spoilt(b'{"id": "a"}\n{"id": "b"}\n'), unfinished_output),
         "benchmark records": Reader("benchmark.jsonl", both(RECORD, *RECORD), lambda path: read_records([path])),

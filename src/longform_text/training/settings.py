@@ -131,7 +131,9 @@ class TrainingSettings(Settings):
                 near = did_you_mean(name, [*own, *argument_types()]) or f"; beside {', '.join(own)} there are the "
                 near += "" if "did you mean" in near else "fields of transformers.TrainingArguments"
                 raise ConfigurationError(f'there is no setting "{name}" in {type(self).__name__}{near}')
-        object.__setattr__(self, "arguments", {**modern(arguments or {}), **options})
+        chosen = {**modern(arguments or {}), **options}
+        said = {name: "no" if x is False and name.endswith("_strategy") else x for name, x in chosen.items()}  # YAML's no
+        object.__setattr__(self, "arguments", said)
         self.check()
 
     def check(self) -> None:

@@ -210,10 +210,8 @@ def test_files_and_a_given_validation_part(student_folder: Path, tmp_path: Path)
     for name, places in (("train", range(60)), ("held", range(60, 80))):
         rows = [{"body": examples.texts[i], "kind": examples.labels[i]} for i in places]
         write_lines(tmp_path / f"{name}.jsonl", rows)
-    result = _run(
-        student_folder, None, tmp_path / "train.jsonl", _changed(num_train_epochs=1), validation=tmp_path / "held.jsonl",
-        text_field="body", label_field="kind",
-    )  # fmt: skip
+    files: dict[str, Any] = {"text_field": "body", "label_field": "kind", "validation": tmp_path / "held.jsonl"}
+    result = _run(student_folder, None, tmp_path / "train.jsonl", _changed(num_train_epochs=1), **files)
     assert sum(map(sum, result.metrics["confusion"])) == 20
 
 

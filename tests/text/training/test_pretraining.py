@@ -64,8 +64,8 @@ def test_it_learns_what_frequencies_do_not_say(config: dict[str, Any], tiny_toke
 
 def test_bfloat16_linear_decay_and_gradient_checkpointing(texts: list[str], tmp_path: Path) -> None:
     settings = replace(
-        SETTINGS, max_steps=3, bf16=True, lr_scheduler_type="linear", warmup_steps=0, logging_steps=1, activation_checkpointing=True,
-        save_steps=None,
+        SETTINGS, max_steps=3, bf16=True, lr_scheduler_type="linear", warmup_steps=0, logging_steps=1,
+        activation_checkpointing=True, save_steps=None,
     )  # fmt: skip
     result = _run(texts, settings, output=tmp_path / "run")
     assert result.steps == 3

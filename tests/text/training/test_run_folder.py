@@ -22,7 +22,7 @@ from longform_text.training.finetuning.run import finetune
 from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.labels import Examples
 from longform_text.training.pretraining.run import pretrain
-from longform_text.training.run_folder import RunFolder, is_whole, place_of_run
+from longform_text.training.run_folder import RunFolder, check_names, is_whole, place_of_run
 from longform_text.training.trainer import Trainer
 
 LABELLED = Examples([f"the text {'good' if i % 2 else 'bad'} {i}" for i in range(16)], [str(i % 2) for i in range(16)])
