@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from reference.attention import ReferenceLinear, ReferenceMemory, reference_layer
+from reference.attention import ReferenceLatents, ReferenceLinear, ReferenceMemory, reference_layer
 from torch import Tensor
 
 from longform.choices import POOLED, PROJECTIONS
@@ -14,6 +14,7 @@ from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     DenseProjection,
+    LatentProjection,
     SequenceProjection,
     WeightedMeanProjection,
     make_projection,
@@ -67,7 +68,7 @@ class Kind:
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PAPER = [
     *(Kind(p, s) for p in ("linear", "random", "convolution") for s in SHARINGS),
-    *(Kind(p, s) for p in ("weighted_mean", "mean", "max") for s in ("none", "headwise")),
+    *(Kind(p, s) for p in ("weighted_mean", "mean", "max", "latent") for s in ("none", "headwise")),
 ]
 WINDOWED = [
     *(Kind("convolution", s, 2, 3.0) for s in SHARINGS),
@@ -78,6 +79,7 @@ SPECIAL = [  # k of each head its own; a window that reaches across everything
     *(Kind(p, "none", 4, None, (6, 3, 6), 12) for p in POOLED),
     Kind("mean", "headwise", 6, longest=12),
     *(Kind(p, "headwise", window, 3.0 if window else None, sinks=3) for p in POOLED for window in (None, 2)),
+    Kind("latent", "headwise", sinks=2),
 ]
 NARROW_AND_WIDE = [  # heads that together have fewer features than the hidden states, or more
     *(Kind(p, s, hidden=width) for width in (7, 4) for p in ("linear", "convolution") for s in ("none", "layerwise")),
@@ -85,9 +87,10 @@ NARROW_AND_WIDE = [  # heads that together have fewer features than the hidden s
     Kind("mean", "none", 4, None, (6, 3, 6), 12, hidden=5),
     Kind("weighted_mean", "headwise", 2, 3.0, sinks=1, hidden=7),
     Kind("weighted_mean", "none", 4, None, (6, 3, 6), 12, hidden=5),
+    Kind("latent", "none", None, None, (5, 2, 5), hidden=7),
 ]
 CONVOLVED = [
-    *(Kind(p, "headwise", taps=taps) for p, taps in (("linear", 5), ("weighted_mean", 3), ("mean", 7))),
+    *(Kind(p, "headwise", taps=taps) for p, taps in (("linear", 5), ("weighted_mean", 3), ("mean", 7), ("latent", 3))),
     *(Kind("weighted_mean", "headwise", window, 3.0, sinks=1, taps=5) for window in (None, 2)),
 ]
 SELECTED = [  # blocks of 2 of 12 tokens, far from each 3 to 4 slots of 2 tokens, or heads with 2 and with 3
@@ -152,6 +155,11 @@ class Layer:
             if self.projections and isinstance(self.projections[groups.index(slots)], WeightedMeanProjection):
                 scores = self.projections[groups.index(slots)].scores.weight.unflatten(0, (2, -1))
                 matrices = list(scores[:, kind.slots[:head].count(slots)])
+            if self.projections and isinstance(made := self.projections[groups.index(slots)], LatentProjection):
+                nth = kind.slots[:head].count(slots)
+                own = ReferenceLatents(*(x[nth].squeeze(0) if x.shape[1] == 1 else x[nth] for x in made.tensors()))
+                found.append(ReferenceMemory(name, slots, kind.longest, found=own))
+                continue
             if self.projections and self.matrices(self.projections[groups.index(slots)]):
                 own = self.matrices(self.projections[groups.index(slots)])
                 nth = kind.slots[:head].count(slots) if len(own[0]) > 1 else 0

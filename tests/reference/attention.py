@@ -27,12 +27,21 @@ class ReferenceSlots(NamedTuple):
     stop: list[int]
 
 
+class ReferenceLatents(NamedTuple):
+    """Latents and seekers of one head, (k, d) each, its gate () and the weight (d,) of their norm."""
+
+    latents: Tensor
+    seekers: Tensor
+    gate: Tensor
+    weight: Tensor
+
+
 class ReferenceMemory(NamedTuple):
     """How one head shortens the sequence.
 
-    kind: "dense" (linear and random), "weighted_mean", "mean", "max" or "convolution"; slots: k; max_length: N;
-    key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", what a hidden state (D,) is multiplied
-    with for its score in "weighted_mean", None otherwise.
+    kind: "dense" (linear and random), "weighted_mean", "mean", "max", "convolution" or "latent"; slots: k;
+    max_length: N; key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", what a hidden state (D,) is
+    multiplied with for its score in "weighted_mean", None otherwise; found: of "latent".
     """
 
     kind: str
@@ -40,6 +49,7 @@ class ReferenceMemory(NamedTuple):
     max_length: int
     key: Tensor | None = None
     value: Tensor | None = None
+    found: ReferenceLatents | None = None
 
 
 class ReferenceLinear(NamedTuple):
@@ -183,6 +193,37 @@ def reference_convolution(
             channels.append(total * (full / seen) if float(seen.detach()) > 0.0 else torch.zeros(()).double())
         pooled.vectors[j] = torch.stack(channels)
     return pooled
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x.double() / torch.sqrt(x.double().square().sum() / len(x) + 1e-6)
+
+
+def reference_latents(
+    key: Sequence[Tensor], value: Sequence[Tensor], valid: Sequence[bool], own: ReferenceLatents, *, sinks: int = 0
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Keys and values of the slots of one text and head, whose tokens have keys and values (d,): s + k entries each.
+
+    With x^ = x / sqrt(mean(x²)) and sums over the valid tokens: l_j = l0_j + g sum_t softmax(s_j^ k_t^ / sqrt(d)) k_t^,
+    key j is l_j^ times the weight, value j is sum_t softmax(key_j k_t^) v_t. The first ``sinks`` tokens have a slot
+    each in front, with k_t^ for a key. Keys come times sqrt(d), by which attention divides.
+    """
+    seen = [t for t in range(len(key)) if valid[t]]
+    first = range(min(sinks, len(key)))
+    root = math.sqrt(len(key[0]))
+    keys: list[Tensor | None] = [_unit(key[t]) * root if valid[t] else None for t in first]
+    values: list[Tensor | None] = [value[t].double() if valid[t] else None for t in first]
+    unit = [_unit(key[t]) for t in seen]
+    for latent, seeker in zip(own.latents, own.seekers, strict=True):
+        if not seen:
+            keys, values = [*keys, None], [*values, None]
+            continue
+        looks = reference_softmax([(_unit(seeker) * k).sum() / math.sqrt(len(k)) for k in unit])
+        query = _unit(latent.double() + own.gate.double() * _mix(looks, unit)) * own.weight.double()
+        shares = reference_softmax([(query * k).sum() for k in unit])
+        keys.append(query * root)
+        values.append(_mix(shares, [value[t].double() for t in seen]))
+    return keys, values
 
 
 def _empty_slots(slots: int, size: int) -> ReferenceSlots:
@@ -398,6 +439,10 @@ def reference_layer(
         for i in range(heads):
             part = slice(i * features // heads, (i + 1) * features // heads)
             q, k, v = ([linear(token)[part] for token in tokens] for linear in (query, key, value))
+            if (own := memories[i].found) is not None:
+                slot_keys, slot_values = reference_latents(k, v, valid[b], own, sinks=sinks)
+                by_head.append(reference_attention([_unit(x) for x in q], slot_keys, slot_values)[0])
+                continue
             slot_keys = reference_memory(k, valid[b], memories[i], "key", sinks=sinks, hidden=tokens)
             slot_values = reference_memory(v, valid[b], memories[i], "value", sinks=sinks, hidden=tokens)
             if window is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from longform.choices import PROJECTION_KINDS
+from longform.choices import facts_of
 from longform.errors import ConfigurationError, some
 from longform.files import foreign, read_json, sole_output
 from longform.functional.slots import base_slot_size, divisors
@@ -143,7 +143,7 @@ def exact_tokens(options: Mapping[str, Any], max_length: int) -> int:
     window, budget, selected = (options[name] for name in ("attention_window", "memory_budget", "selected_slots"))
     reached, slots = 0 if window is None else 2 * window, int(np.ravel(options["projected_length"]).min())
     base = base_slot_size(max_length=max_length, slots=slots)
-    if PROJECTION_KINDS[options["projection"]].keeps_tokens:
+    if facts_of(options["projection"]).keeps_tokens:
         reached = max(reached, int(min(slots, math.inf if budget is None else budget)))
         sizes = divisors(base)
     else:

@@ -15,16 +15,13 @@ from torch.nn.functional import pad
 from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads
-from longform.functional.attention import slot_attention
 from longform.functional.masks import blank_padding
 from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
-from longform.layers.head_groups import join_heads, of_heads
-from longform.layers.self_attention import NOTHING_SHARED, Shared
+from longform.layers.head_groups import Group, join_heads, joined_slots, of_heads
+from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import SequenceProjection
-
-Group = tuple[list[int], SequenceProjection]  # heads that have one k, and their projection
 
 
 class ParallelAttention(LinformerAttention):
@@ -35,28 +32,6 @@ class ParallelAttention(LinformerAttention):
 
     sequence: SequenceGroup
 
-    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **options: Any) -> Any:
-        """Attend from the part's hidden_states (B, m, D) to the whole text: (B, m, D); see LinformerAttention.
-
-        Texts that every process reads as a whole are attended as LinformerAttention does.
-        """
-        part, shared = self.sequence.part, options.get("shared", NOTHING_SHARED)
-        if part is None or (self.window is None and len(self.head_groups) == 1):
-            return super().forward(hidden_states, attention_mask, **options)
-        assert not options.get("output_attentions")  # which the model refuses
-        if shared.distance_bias is not None:
-            self.check_shared(shared, hidden_states)
-        hidden, mask = self.prepare(hidden_states, None)
-        groups: Any = list(zip(self.head_groups, self.groups, strict=True))
-        hidden = self.convolve(hidden, mask)
-        if self.window is None:
-            out = self._slots_part(hidden, groups, part)
-        else:
-            out = self._windowed_part(hidden, groups, part, shared.distance_bias)
-        out = self.output(out.transpose(1, 2).flatten(2))
-        residual = options.get("residual")
-        return out if residual is None else residual + out
-
     def prepare(
         self, hidden_states: Tensor, mask: Tensor | None, *, name: str = "hidden_states"
     ) -> tuple[Tensor, Tensor | None]:
@@ -64,7 +39,7 @@ class ParallelAttention(LinformerAttention):
         part = self.sequence.part
         return super().prepare(hidden_states, mask if part is None else part.own_mask, name=name)
 
-    def convolve(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def convolve(self, x: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None = None) -> Tensor:
         """The part's hidden states (B, m, D) after a short convolution, which reaches into both neighbours' tokens."""
         part, convolution = self.sequence.part, self.convolution
         if part is None or convolution is None:
@@ -79,6 +54,10 @@ class ParallelAttention(LinformerAttention):
         """Whether a part may be attended some tokens at a time: not with a window, which reads neighbours."""
         return self.window is None and len(self.head_groups) == 1
 
+    def reaches_all(self, length: int, *, output_attentions: bool = False) -> bool:
+        """See LinformerAttention; never of a part, however short it is."""
+        return self.sequence.part is None and super().reaches_all(length, output_attentions=output_attentions)
+
     def shorten(self, x: Tensor, mask: Tensor | None, shared: Shared) -> Slots:
         """Slots of the whole texts, from x (B, m, D) of the part."""
         part = self.sequence.part
@@ -86,9 +65,22 @@ class ParallelAttention(LinformerAttention):
             return super().shorten(x, mask, shared)
         assert shared.rotation is None
         key, value = (each.transpose(1, 2) for each in self.keys_and_values(x, part.own_mask))
+        if len(self.head_groups) > 1:
+            shares = [self._share_of_heads(key, value, x, *group, part) for group in self.grouped_heads()]
+            summed = self._summed(shares)
+            return joined_slots(summed, self.head_groups)
         heads = list(range(self.num_heads))
         [slots] = self._summed([self._share_of_heads(key, value, x, heads, self.projection_for(shared), part)])
         return slots
+
+    def attend_near_and_far(
+        self, query: Tensor, x: Tensor, mask: Tensor | None, shared: Shared, order: Any, **options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """See LinformerAttention: near tokens exactly, far ones in slots of the whole text."""
+        part = self.sequence.part
+        if part is None:
+            return super().attend_near_and_far(query, x, mask, shared, order, **options)
+        return self._windowed_part(query, x, self.grouped_heads(), part, shared.distance_bias), None
 
     def _share_of_heads(
         self, key: Tensor, value: Tensor, hidden: Tensor, heads: list[int], projection: SequenceProjection, part: Part
@@ -100,18 +92,9 @@ class ParallelAttention(LinformerAttention):
         found = iter(summed([x for share in shares for x in share[:2]], self.sequence.group))
         return [share._replace(key=next(found), value=next(found)) for share in shares]
 
-    def _slots_part(self, hidden: Tensor, groups: list[Group], part: Part) -> Tensor:
-        """Attention from hidden (B, m, D) to slots of the whole text, whose k differs between heads: (B, h, m, d)."""
-        key, value = (each.transpose(1, 2) for each in self.keys_and_values(hidden, part.own_mask))
-        summed = self._summed([self._share_of_heads(key, value, hidden, *group, part) for group in groups])
-        query, rate = self.queries(hidden), self.dropout_rate
-        found = [
-            slot_attention(of_heads(query, heads, 1), *slots[:2], slot_mask=slots.usable, dropout=rate)[0]
-            for (heads, _), slots in zip(groups, summed, strict=True)
-        ]
-        return join_heads(found, self.head_groups)
-
-    def _windowed_part(self, hidden: Tensor, groups: list[Group], part: Part, distance_bias: Tensor | None) -> Tensor:
+    def _windowed_part(
+        self, query: Tensor, hidden: Tensor, groups: list[Group], part: Part, distance_bias: Tensor | None
+    ) -> Tensor:
         """The context (B, h, m, d) of hidden (B, m, D): near tokens exactly, far ones in slots of the whole text.
 
         The block before the part and the one after it are attended too, with queries of zeros, and left out.
@@ -127,7 +110,7 @@ class ParallelAttention(LinformerAttention):
         summed = self._summed(
             [self._share_of_heads(key[:, own], value[:, own], hidden, *group, part) for group in groups]
         )
-        query = pad(self.queries(hidden), (0, 0, *ends))
+        query = pad(query, (0, 0, *ends))
         contexts = []
         for (heads, _), slots in zip(groups, summed, strict=True):
             sides = (of_heads(x, heads, 2).transpose(1, 2) for x in (key, value))

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
 MOST_KEPT = 64
@@ -45,9 +46,23 @@ def execution_mode() -> Execution:
     return Execution.PLAIN if torch._C._len_torch_dispatch_stack() == 0 else Execution.OBSERVED
 
 
-def has_values() -> bool:
-    """Whether tensors have values that may be looked at: nothing is traced or transformed."""
-    return execution_mode() in (Execution.PLAIN, Execution.OBSERVED)
+def has_values(*tensors: Tensor | None) -> bool:
+    """Whether ``tensors`` of any shapes have values that may be looked at: nothing is traced or transformed, and none
+    is on the device "meta" or fake, which have shapes only.
+    """
+    if execution_mode() not in (Execution.PLAIN, Execution.OBSERVED):
+        return False
+    return not any(x is not None and (x.is_meta or isinstance(x, FakeTensor)) for x in tensors)
+
+
+def autocasts(x: Tensor) -> bool:
+    """Whether autocast is on for ``x``, of any shape; on the device "meta" there is none."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
+
+
+def unrounded(x: Tensor) -> AbstractContextManager[Any]:
+    """Inside, autocast does not round products of ``x``, of any shape."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 def one_pass() -> AbstractContextManager[None]:

@@ -52,7 +52,7 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
     valid = attention_mask.bool()
     if attention_mask.dtype != torch.bool and _is_compiled():
         torch._assert_async((valid == attention_mask).all(), "attention_mask holds a number that is neither 0 nor 1")
-    if not has_values() or unseen_lengths() is not None:  # no values to look at
+    if not has_values(attention_mask) or unseen_lengths() is not None:  # no values to look at
         return valid
     if attention_mask.dtype != torch.bool and not torch.equal(valid.to(attention_mask.dtype), attention_mask):
         odd = attention_mask[valid.to(attention_mask.dtype) != attention_mask].flatten()[0].item()
@@ -80,7 +80,7 @@ def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None)
         raise InputError("give attention_mask (1 for text) or key_padding_mask (True for padding), not both")
     refuse_nested(key_padding_mask)
     hides = float("-inf") if key_padding_mask.is_floating_point() else 1
-    if key_padding_mask.dtype != torch.bool and has_values():
+    if key_padding_mask.dtype != torch.bool and has_values(key_padding_mask):
         odd = key_padding_mask[(key_padding_mask != 0) & (key_padding_mask != hides)]
         if len(odd):
             raise InputError(
@@ -105,7 +105,7 @@ def check_pair_mask(mask: Tensor | None, *, is_causal: bool | None, causal: bool
             "several keys: make the module with causal=True and attention_window= for a causal mask, and use "
             "src_key_padding_mask or key_padding_mask for padding; other masks need full attention"
         )
-    if mask is None or not has_values():
+    if mask is None or not has_values(mask):
         return
     later = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
     hides = True if mask.dtype == torch.bool else float("-inf")
@@ -137,11 +137,11 @@ class TextFirst(NamedTuple):
 def text_first(mask: Tensor | None) -> TextFirst | None:
     """The moves of rows by ``mask`` bool (B, n) or None; None where each begins with its text.
 
-    A compiled or exported graph, which does not look at values, moves all rows, most of them by nothing.
+    Where values are not looked at all rows are moved, most of them by nothing.
     """
     if mask is None or unseen_lengths() is not None:
         return None
-    if not torch.compiler.is_compiling() and bool(mask[:, 0].all()):
+    if has_values(mask) and bool(mask[:, 0].all()):
         return None
     length, before = mask.shape[1], first_token(mask)[:, None]
     positions = torch.arange(length, device=mask.device)
@@ -166,7 +166,7 @@ def check_one_text(position_ids: Tensor, mask: Tensor | None) -> None:
     """Raise InputError where ``position_ids`` (n), (1, n) or (B, n) begin anew within the text of ``mask`` bool (B, n):
     transformers takes that for several texts in one row. In eager mode, which looks at values.
     """
-    if not has_values():
+    if not has_values(position_ids, mask):
         return
     positions = position_ids.view(-1, position_ids.shape[-1])
     text = torch.ones_like(positions[:, 1:], dtype=torch.bool) if mask is None else mask[:, 1:]
@@ -228,9 +228,11 @@ def without_first(x: Tensor, sinks: int) -> Tensor:
 
 
 def text_lengths(mask: Tensor | None, *, batch: int, length: int) -> list[int] | None:
-    """Tokens of each row where all padding is on the right, else None; ``mask`` bool (B, n)."""
+    """Tokens of each row where all padding is known to be on the right, else None; ``mask`` bool (B, n)."""
     if mask is None:
         return [length] * batch
+    if not has_values(mask):
+        return None
     lengths = mask.sum(dim=1)
     if not torch.equal(mask, torch.arange(length, device=mask.device) < lengths[:, None]):
         return None

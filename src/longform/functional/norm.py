@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm as torch_layer_norm
 
-from longform.functional.execution import Execution, execution_mode
+from longform.functional.execution import Execution, autocasts, execution_mode
 from longform.functional.triton_support import DTYPES, OPTIONS, attempt, has_triton
 
 MOST_FEATURES = 4096
@@ -36,7 +36,7 @@ def suits_triton(x: Tensor, weight: Tensor | None, bias: Tensor | None, residual
     if not all(given is None or given.is_contiguous() for given in (x, weight, bias, residual)):
         return False
     same = residual is None or (residual.shape == x.shape and residual.dtype == x.dtype)
-    plain = execution_mode() is Execution.PLAIN and not torch.is_autocast_enabled(x.device.type)
+    plain = execution_mode() is Execution.PLAIN and not autocasts(x)
     return same and plain and has_triton()
 
 

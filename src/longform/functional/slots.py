@@ -107,7 +107,7 @@ def _uniform_size(size: Tensor, *, length: int, sizes: tuple[int, ...], slots: i
     """The size that all rows share, unless there is padding beyond ``slots`` of that size; None in compiled graphs and
     under transforms, which have no values to look at.
     """
-    if not has_values():
+    if not has_values(size):
         return None
     if (lengths := unseen_lengths()) is not None:
         first, last = (_size_for(end, sizes=sizes, slots=slots) for end in (lengths[0], lengths[-1]))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from longform.errors import InputError
+from longform.functional.execution import has_values
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, text_first
 from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
@@ -75,7 +76,7 @@ class CausalCache:
             self.counted = torch.zeros(batch, 1, dtype=torch.long, device=device)
         past = self.mask[:, :columns]
         if mask is not None and columns and not mask.is_nested and mask.shape == (batch, columns + length):
-            if not torch.equal(mask[:, :columns].bool(), past):
+            if has_values(mask, past) and not torch.equal(mask[:, :columns].bool(), past):
                 raise InputError("attention_mask is not what it was in the tokens that the cache has read: begin anew")
             mask = mask[:, columns:]
         mask = checked_mask(mask, batch=batch, length=length)

@@ -17,7 +17,12 @@ from longform.functional.masks import blank_padding, checked_mask
 from longform.layers.attention import LinformerAttention
 from longform.layers.local_attention import LocalAttention
 from longform.layers.self_attention import NOTHING_SHARED, Shared
-from longform.layers.sequence_projection import ConvolutionProjection, MaxProjection, SequenceProjection
+from longform.layers.sequence_projection import (
+    ConvolutionProjection,
+    LatentProjection,
+    MaxProjection,
+    SequenceProjection,
+)
 
 
 class EffectiveAttention(NamedTuple):
@@ -39,8 +44,8 @@ def effective_attention(
     V (B, h, n, d): the layer's values before they are shortened. For linear and random projections and means, with or
     without a window. ``shared_projection``, ``distance_bias``, ``rotation``: what ``layer`` takes. Memory O(n²): for
     looking.
-    Raises InputError for max (no linear map) and convolution (one map a channel), for selected slots, whose weights
-    are sums over their tokens, and for what the layer refuses.
+    Raises InputError for max (no linear map), convolution (one map a channel) and latents, for selected slots, whose
+    weights are sums over their tokens, and for what the layer refuses.
     """
     hidden, mask = layer.prepare(hidden_states, attention_mask)
     hidden = layer.convolve(hidden, mask)
@@ -87,12 +92,12 @@ def value_rows(projection: SequenceProjection, mask: Tensor | None, hidden: Tens
     """The matrix F' (B, h, S, n) by which ``projection`` shortens the values of ``heads`` under ``mask`` bool (B, n).
 
     What it makes of unit vectors, a token each, and of zeros, which a bias is left of. ``hidden`` (B, n, D): as
-    ``implied_map`` has it. Raises InputError for a maximum and a convolution.
+    ``implied_map`` has it. Raises InputError for a maximum, a convolution and latents.
     """
-    if isinstance(projection, MaxProjection | ConvolutionProjection):
+    if isinstance(projection, MaxProjection | ConvolutionProjection | LatentProjection):
         raise InputError(
-            f"{type(projection).__name__} has no n x n map: a maximum is not linear, and a convolution has another map "
-            "for each channel; the weights (output_attentions=True) can still be looked at"
+            f"{type(projection).__name__} has no n x n map: a maximum is not linear, a convolution has another map for "
+            "each channel, and latents make E of the keys; the weights (output_attentions=True) can still be looked at"
         )
     batch, length, _ = hidden.shape
     units = torch.eye(length, length + 1, dtype=hidden.dtype, device=hidden.device).expand(batch, -1, -1)

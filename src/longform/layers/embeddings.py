@@ -107,7 +107,7 @@ class Embeddings(nn.Module):
 
     def _check_rows(self, name: str, numbers: Tensor, table: nn.Embedding | None, offset: int = 0) -> None:
         """Raise InputError, in eager mode, for ``numbers`` (..., n) that, plus ``offset``, are no rows of ``table``."""
-        if not has_values() or unseen_lengths() is not None or numbers.numel() == 0:
+        if not has_values(numbers) or unseen_lengths() is not None or numbers.numel() == 0:
             return
         first, last = torch.stack(numbers.aminmax()).tolist()  # one wait for a GPU
         end = (1 if table is None else len(table.weight)) - offset

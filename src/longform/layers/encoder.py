@@ -84,7 +84,7 @@ class Stack(nn.Module):
         afterwards; ``cache``: earlier tokens, of causal layers; ``shared``: more of what all layers are given.
         """
         by_type, states, attentions = self._shared(hidden, positions, shared), [], []
-        call = self._way_to_call()
+        call, apart = self._way_to_call(), _differentiable(by_type["full_attention"])
         in_parts = not (output_attentions or _are_whole(shared)) and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
@@ -96,7 +96,7 @@ class Stack(nn.Module):
                 if in_parts and isinstance(layer, Block):
                     hidden = layer.in_parts(hidden, mask, own, in_place=overwrite and not output_hidden_states)
                 else:
-                    hidden, weights = call(layer, hidden, mask, own, output_attentions)
+                    hidden, weights = call(layer, hidden, mask, own, output_attentions, *apart)
                     attentions.append(weights)
                 overwrite = True
         if self.final_norm is not None:
@@ -121,6 +121,11 @@ class Stack(nn.Module):
             "full_attention": Shared(self.shared_projection, turned.get("full_attention"), distances, **more),
             "sliding_attention": Shared(None, turned.get("sliding_attention"), distances, **more),
         }
+
+
+def _differentiable(shared: Shared) -> tuple[Tensor, ...]:
+    """Tensors in ``shared`` that need gradients: re-entrant checkpointing knows those of its arguments alone."""
+    return () if shared.distance_bias is None else (shared.distance_bias,)
 
 
 def _are_whole(shared: dict[str, Any]) -> bool:

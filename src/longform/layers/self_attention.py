@@ -4,16 +4,18 @@ Axes: B batch, n tokens, D hidden, h heads, g heads of keys and values, d head d
 """
 
 from abc import ABC
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from longform.errors import InputError
+from longform.functional.execution import autocasts
+from longform.functional.latent import unit_rms
 from longform.functional.masks import blank_padding, checked_mask, refuse_nested
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
-from longform.layers.linear import are_affine, set_training
+from longform.layers.linear import are_affine
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 
@@ -68,6 +70,7 @@ class SelfAttention(nn.Module, ABC):
         self.context_size = context_size or hidden_size
         self.make_features(bias=bias)
         self.convolution: ShortConvolution | None = None
+        self.meets_latents = False
 
     def make_features(self, *, bias: bool) -> None:
         """Make the four projections of features."""
@@ -75,11 +78,6 @@ class SelfAttention(nn.Module, ABC):
         self.query = nn.Linear(self.hidden_size, width, bias=bias)
         self.key, self.value = (nn.Linear(self.context_size, narrow, bias=bias) for _ in range(2))
         self.output = nn.Linear(width, self.hidden_size, bias=bias)
-
-    def train(self, mode: bool = True) -> Self:
-        """Like nn.Module.train; it also swaps the kernels of linear layers."""
-        set_training(self, mode)
-        return super().train(mode)
 
     @property
     def dropout_rate(self) -> float:
@@ -98,7 +96,7 @@ class SelfAttention(nn.Module, ABC):
         width = self.context_size if name == "context" else self.hidden_size
         if hidden_states.is_nested or hidden_states.shape[2:] != (width,):
             self.check_shape(hidden_states, name)
-        hidden, device = hidden_states, hidden_states.device.type
+        hidden = hidden_states
         batch, length, _ = hidden.shape
         if self.max_length is not None and length > self.max_length:
             raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
@@ -106,7 +104,7 @@ class SelfAttention(nn.Module, ABC):
             if mask.is_nested or mask.dtype != torch.bool or mask.shape != (batch, length):
                 mask = checked_mask(mask, batch=batch, length=length)
             hidden = blank_padding(hidden, mask)
-        if hidden.dtype == torch.float32 and torch.is_autocast_enabled(device):
+        if hidden.dtype == torch.float32 and autocasts(hidden):
             hidden = self.rounded(hidden)
         return hidden, mask
 
@@ -116,9 +114,12 @@ class SelfAttention(nn.Module, ABC):
             return hidden
         return hidden.to(torch.get_autocast_dtype(hidden.device.type))
 
-    def convolve(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x (B, n, D), zeros on padding, after the short convolution, if there is one: (B, n, D)."""
-        return x if self.convolution is None else self.convolution(x, mask)
+    def convolve(self, x: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None = None) -> Tensor:
+        """x (B, n, D), zeros on padding, after the short convolution, if there is one: (B, n, D).
+
+        ``grid``: tokens along each axis, of a grid.
+        """
+        return x if self.convolution is None else self.convolution(x, mask, grid)
 
     def check_shape(self, x: Tensor, name: str) -> None:
         """Raise InputError unless ``x`` is (B, n, width), by the width of hidden states or of a context."""
@@ -136,6 +137,8 @@ class SelfAttention(nn.Module, ABC):
 
     def queries_of(self, hidden_states: Tensor, x: Tensor, mask: Tensor | None, shared: Shared) -> Tensor:
         """Queries of every token, (B, h, n, d): of x (B, n, D), as keys are, but where ``shared`` says otherwise."""
+        if shared.context is not None:
+            return self.queries(hidden_states.to(x.dtype))
         if shared.query_mask is not None:
             x = self.convolve(*self.prepare(hidden_states, shared.query_mask))
         elif shared.query is not None:
@@ -143,8 +146,10 @@ class SelfAttention(nn.Module, ABC):
         return self.queries(x, shared.rotation)
 
     def queries(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
-        """x (B, n, D) -> (B, h, n, d), turned by ``rotation``."""
+        """x (B, n, D) -> (B, h, n, d), turned by ``rotation``; of a mean square of one where slots are latents."""
         query = self.query(x).unflatten(2, (self.num_heads, -1))
+        if self.meets_latents:
+            query = unit_rms(query)
         return (query if rotation is None else rotated(query, rotation)).transpose(1, 2)
 
     def keys_and_values(self, x: Tensor, mask: Tensor | None, shared: Shared = NOTHING_SHARED) -> tuple[Tensor, Tensor]:

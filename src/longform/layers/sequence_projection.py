@@ -20,6 +20,7 @@ from longform.functional.dense import (
     shortened_heads,
 )
 from longform.functional.execution import cached_in_forward
+from longform.functional.latent import latent_slots, unit_rms
 from longform.functional.masks import blank_padding, without_first
 from longform.functional.slots import (
     Runs,
@@ -36,11 +37,13 @@ from longform.functional.slots import (
     pool_hidden,
     rest_mask,
     run_weights,
+    sink_counts,
     with_sink_runs,
 )
 from longform.layers.geometry import Projection
 
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
+LATENT_DEVIATION = 0.5
 
 
 Side = Any  # the key or value layer, or Weights: has weight and bias, and takes hidden states
@@ -73,12 +76,14 @@ class SequenceProjection(nn.Module, ABC):
         super().__init__()
         self.sinks = options.sink_tokens
 
-    @abstractmethod
     def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
         """Slots of ``heads`` heads, (B, h, S, d), from hidden states (B, n, D), padding blanked; mask bool (B, n).
 
-        ``key``, ``value``: the layers that make keys and values of hidden states.
+        ``key``, ``value``: the layers that make keys and values of hidden states. Here they make those of every token.
         """
+        keys = blank_padding(key(hidden), mask).unflatten(2, (heads, -1))
+        values = keys if value is key else blank_padding(value(hidden), mask).unflatten(2, (heads, -1))
+        return self.from_heads(keys, values, mask, hidden)
 
     @abstractmethod
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
@@ -240,7 +245,8 @@ class RunProjection(SequenceProjection):
     """Slots that stand for runs of tokens each, of one of ``sizes``: the base of means, maxima and convolutions.
 
     The sizes are the divisors of C, or C only where it is ``fixed``. Sinks, leading tokens of each text, have a slot
-    each in front of the others.
+    each in front of the others. W comes first where nothing else is said: neither a maximum nor a convolution of each
+    channel commutes with it.
     """
 
     def __init__(self, options: Projection, shape: ProjectionShape, *, fixed: bool = False) -> None:
@@ -258,11 +264,6 @@ class RunProjection(SequenceProjection):
         ``mask`` (B, n): text that is no sink (a mean's has the sinks still); ``hidden`` (B, n, D): what keys and values
         are made of. S is that of ``runs.count``.
         """
-
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
-        """W first: neither a maximum nor a convolution of each channel commutes with it."""
-        full = (blank_padding(side(hidden), mask).unflatten(2, (heads, -1)) for side in (key, value))
-        return self.from_heads(*full, mask, hidden)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
         """Keys and values of every token, each run to a slot, behind those of the sinks."""
@@ -435,8 +436,9 @@ class PlacedMeanProjection(SequenceProjection):
 
     def _sum(self, content: Slots, places: Slots) -> Slots:
         shares = self.place_share.to(content.key.dtype)
-        # A shorter text has fewer runs than E has rows. A slice would tie a compiled graph to some lengths.
-        first = torch.arange(content.key.shape[2], device=content.key.device)
+        # A shorter text has fewer runs than E has rows, a compiled graph more, which are empty. A slice would tie it to
+        # some lengths.
+        first = torch.arange(content.key.shape[2], device=content.key.device).clamp(max=places.key.shape[2] - 1)
         key = content.key + shares[0] * places.key.index_select(2, first)
         return content._replace(key=key, value=content.value + shares[1] * places.value.index_select(2, first))
 
@@ -490,6 +492,55 @@ class ConvolutionProjection(RunProjection):
         return keys, convolve(without_first(value, sinks), kernels[-1], mask)
 
 
+class _Latents(Learned):
+    """A tensor of each head, N(0, deviation²), about ``mean``."""
+
+    def __init__(self, shape: tuple[int, int, int], *, deviation: float, mean: float = 0.0, frozen: bool) -> None:
+        super().__init__("latents", shape, fixed=False, frozen=frozen)
+        self.deviation, self.mean = deviation, mean
+
+    def initial(self) -> Tensor:
+        latents = getattr(self, self.name)
+        return torch.empty_like(latents).normal_(std=self.deviation).add_(self.mean)
+
+
+class LatentProjection(SequenceProjection):
+    """k latents of each head attend to all tokens, see functional/latent.py; an order of the tokens plays no part.
+
+    Sinks, leading tokens of each text, have a slot each in front of the latents, which read them too.
+    """
+
+    kinds = ("latent",)
+
+    def __init__(self, options: Projection, shape: ProjectionShape) -> None:
+        super().__init__(options, shape)
+        size, frozen = (shape.heads, shape.slots, shape.head_dim), options.frozen
+        self.latents, self.seekers = (_Latents(size, deviation=LATENT_DEVIATION, frozen=frozen) for _ in range(2))
+        self.gate = _Latents((shape.heads, 1, 1), deviation=0.0, frozen=frozen)
+        self.norm = _Latents((shape.heads, 1, shape.head_dim), deviation=0.0, mean=1.0, frozen=frozen)
+        self.reset_parameters()
+
+    def tensors(self) -> list[Tensor]:
+        """A row for each head: latents, seekers, gates and the norm's weights, as ``latent_slots`` takes them."""
+        return [part(None) for part in (self.latents, self.seekers, self.gate, self.norm)]
+
+    def reset_parameters(self) -> None:
+        """Draw the latents anew, which find nothing in the text yet."""
+        _reset(self)
+
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
+        """Slots of what each latent finds among keys and values of all tokens."""
+        keys, values = latent_slots(*(x.transpose(1, 2) for x in (key, value)), *self.tensors(), mask=mask)
+        if not self.sinks:
+            return Slots(keys, values, None, None)
+        (batch, length), sinks = key.shape[:2], self.sinks
+        seen = sink_counts(mask, batch=batch, length=length, sinks=sinks, device=key.device) > 0
+        usable = torch.cat([seen, seen.new_ones(batch, keys.shape[2])], dim=1)[:, None]
+        own = unit_rms(first_tokens(key, sinks)) * key.shape[-1] ** 0.5, first_tokens(value, sinks)
+        both = (torch.cat([x.transpose(1, 2), rest], dim=2) for x, rest in zip(own, (keys, values), strict=True))
+        return Slots(*both, usable, None)
+
+
 def _reset(projection: nn.Module) -> None:
     for part in projection.children():
         assert isinstance(part, Learned)
@@ -511,7 +562,9 @@ def _hold_text(count: Tensor) -> Tensor:
     return (count > 0)[:, None]
 
 
-CLASSES = (DenseProjection, WeightedMeanProjection, MeanProjection, MaxProjection, ConvolutionProjection)
+CLASSES = (
+    DenseProjection, WeightedMeanProjection, MeanProjection, MaxProjection, ConvolutionProjection, LatentProjection,
+)  # fmt: skip
 
 
 def make_projection(options: Projection | str, **shape: Any) -> SequenceProjection:

@@ -21,7 +21,7 @@ from transformers.modeling_outputs import ModelOutput
 
 from longform.errors import ConfigurationError
 from longform.functional.dispatch import is_watched
-from longform.functional.execution import Execution, execution_mode
+from longform.functional.execution import Execution, autocasts, execution_mode
 from longform.functional.masks import unseen
 from longform.layers.linear import is_seen_inside
 from longform.models.text_reader import reader_of
@@ -131,7 +131,7 @@ class CapturedForward:
         ids = inputs.get("input_ids")
         if not self.works or ids is None or torch.is_grad_enabled() or not _are_tokens(ids, inputs):
             return False
-        if torch.is_autocast_enabled(ids.device.type) or is_watched() or execution_mode() is not Execution.PLAIN:
+        if autocasts(ids) or is_watched() or execution_mode() is not Execution.PLAIN:
             return False
         return not any(map(is_seen_inside, self.model.children()))
 

@@ -253,20 +253,18 @@ def add_training_settings(parser: Any, settings: Any, *, preset: bool = False) -
 
     add_settings(parser, settings, but=("arguments",), preset=preset)
     own = {each.name for each in fields(settings)}
-    for name, kind in argument_types().items():
-        if name in own:
-            continue
+    others = {name: kind for name, kind in argument_types().items() if name not in own}
+    for name, kind in others.items():
         taken = KINDS.get(kind.removesuffix(" | None"), Any)
         recipe = settings.recipe.get(name)
         of_texts = name in OF_TEXTS and recipe in (None, 1)
         said = SUPPRESS if of_texts else SHOWN_ARGUMENTS.get(name, SUPPRESS)
         if said != SUPPRESS and recipe is not None:
-            said += f" (recipe: {recipe:.4g})" if isinstance(recipe, float) else f" (recipe: {recipe})"
+            said += f" (recipe: {recipe})"
         how: dict[str, Any] = {"nargs": "?", "const": True} if taken == bool | None else {}
         parser.add_argument(f"--{name}", type=taken, default=SUPPRESS, help=said, **how)
-    for name in BEFORE:
-        if name not in own and name not in argument_types():
-            parser.add_argument(option(name), type=Any, default=SUPPRESS, help=SUPPRESS, nargs="?", const=True)
+    for name in set(BEFORE).difference(own, others):
+        parser.add_argument(option(name), type=Any, default=SUPPRESS, help=SUPPRESS, nargs="?", const=True)
 
 
 def chosen_training_settings(settings: type[Settings], parsed: Any) -> Settings:
@@ -284,7 +282,7 @@ def _training_options(settings: Any, parsed: Any) -> dict[str, Any]:
 
 
 def given_training_options(settings: Any, parsed: Any) -> dict[str, Any]:
-    """Those that were given, where what is not given is a preset's."""
+    """Options that were given, where what is not given is a preset's."""
     return {name: value for name, value in _training_options(settings, parsed).items() if value is not None}
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from longform.choices import EXTENSIONS, POOLED, POOLINGS, PROJECTION_INITS, PROJECTIONS, SHARINGS, TASKS
+from longform.choices import EXTENSIONS, POOLED, POOLINGS, PROJECTION_INITS, PROJECTION_NAMES, SHARINGS, TASKS
 from longform.conversion import defaults
 from longform.conversion.defaults import slots_that_fit
 from longform.errors import DataError, require
@@ -93,7 +93,7 @@ OPTIONS = (
     ),
     (
         "projection",
-        PROJECTIONS,
+        PROJECTION_NAMES,
         defaults.PROJECTION,
         "how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
         "convolution: of runs of neighbouring tokens; weighted_mean: means of runs weighted by content, which begin as "

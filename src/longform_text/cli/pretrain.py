@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from typing import Any
 
-from longform.choices import NORMS, PROJECTION_INITS, PROJECTIONS, SHARINGS
+from longform.choices import NORMS, PROJECTION_INITS, PROJECTION_NAMES, SHARINGS
 from longform_text.cli.arguments import (
     TRAINS,
     add_options,
@@ -20,11 +20,11 @@ from longform_text.cli.arguments import (
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there are
     "max_position_embeddings": (int, "n: tokens that the model takes at most, special tokens included"),
     "projected_length": (int | list[int], "k: slots that keys and values are shortened to"),
-    "projection": (PROJECTIONS, "how keys and values are shortened; linear: the paper's E and F"),
+    "projection": (PROJECTION_NAMES, "how keys and values are shortened; linear: the paper's E and F"),
     "projection_sharing": (SHARINGS, "what shares a projection"),
     "projection_init": (PROJECTION_INITS, "start of a linear projection; block_mean: means of runs; normal: N(0, 1/k)"),
     "position_init": (("normal", "sinusoidal"), "how the table of learned positions begins"),
-    "attention_window": (int, "tokens seen exactly on each side, beside the slots; not with linear and random"),
+    "attention_window": (int, "tokens seen exactly on each side, beside the slots; not with linear, random and latent"),
     "selected_slots": (int, "slots beyond the window that each block of tokens sees token by token; 0: none"),
     "short_convolution": (int, "taps of a convolution over neighbouring tokens in front of attention; 0: none"),
     "hidden_size": (int, "features of a token"),

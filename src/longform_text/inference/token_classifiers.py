@@ -112,26 +112,25 @@ class TokenClassifier:
         )
         found: dict[int, LabelledWords] = {}
         for places in group_by_length([len(ids) for ids in encoded["input_ids"]], most):
-            batch = {
-                name: padded([encoded[name][place] for place in places], value=self._filler(name))[0].to(
-                    self.model.device
-                )
-                for name in self.tokenizer.model_input_names
-                if name in encoded
-            }
-            with torch.inference_mode():
-                chances = self.model(**batch).logits.float().softmax(dim=-1).cpu()
+            chances = self._chances(encoded, places)
             for row, place in enumerate(places):
-                ids = encoded.word_ids(place)
-                words, spans = texts[place]
-                firsts = [at for at, word in enumerate(ids) if word is not None and word != ids[at - 1]]
-                firsts = firsts[: len(words)]
+                ids, (words, spans) = encoded.word_ids(place), texts[place]
+                firsts = [at for at, word in enumerate(ids) if word is not None and word != ids[at - 1]][: len(words)]
                 best = chances[row, firsts].max(dim=-1)
                 labels = [names[number] for number in best.indices.tolist()]
-                found[place] = LabelledWords(
-                    labels, best.values.tolist(), spans[: len(labels)], len(ids), len(words) - len(labels)
-                )
+                left = len(words) - len(labels)
+                found[place] = LabelledWords(labels, best.values.tolist(), spans[: len(labels)], len(ids), left)
         return [found[place] for place in range(len(texts))]
+
+    def _chances(self, encoded: Any, places: list[int]) -> torch.Tensor:
+        """Probabilities (B, n, L) of some texts."""
+        batch = {
+            name: padded([encoded[name][place] for place in places], value=self._filler(name))[0].to(self.model.device)
+            for name in self.tokenizer.model_input_names
+            if name in encoded
+        }
+        with torch.inference_mode():
+            return self.model(**batch).logits.float().softmax(dim=-1).cpu()
 
     def _filler(self, name: str) -> int:
         return (self.tokenizer.pad_token_id or 0) if name == "input_ids" else 0

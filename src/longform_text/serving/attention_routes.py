@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from longform.choices import PROJECTION_KINDS
+from longform.choices import facts_of
 from longform.models.effective_maps import effective_maps
 from longform.models.text_reader import reader_of
 from longform_text.data.batching import TokenizedText, enough
@@ -106,7 +106,7 @@ def _with_map(engine: Engine) -> Any:
     model: Any = engine.runner.model
     if reader_of(model) is None:
         raise Refusal("wrong_model", f"{engine.name} is no Longform: its attention is not looked at here")
-    if not PROJECTION_KINDS[model.config.projection].has_map:
+    if not facts_of(model.config.projection).has_map:
         raise Refusal("wrong_model", f'{engine.name} has the projection "{model.config.projection}", which has no map')
     return model
 

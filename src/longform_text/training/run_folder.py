@@ -31,7 +31,7 @@ from longform.files import (
     write_json,
     write_lines,
 )
-from longform_text.data.subject import input_paths
+from longform_text.data.token_store import input_paths
 from longform_text.training.trainer import STATE
 
 RUN_FILE, RECORDS = "run.json", "records.jsonl"

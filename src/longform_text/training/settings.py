@@ -132,7 +132,9 @@ class TrainingSettings(Settings):
                 near += "" if "did you mean" in near else "fields of transformers.TrainingArguments"
                 raise ConfigurationError(f'there is no setting "{name}" in {type(self).__name__}{near}')
         chosen = {**modern(arguments or {}), **options}
-        said = {name: "no" if x is False and name.endswith("_strategy") else x for name, x in chosen.items()}  # YAML's no
+        said = {
+            name: "no" if x is False and name.endswith("_strategy") else x for name, x in chosen.items()
+        }  # YAML's no
         object.__setattr__(self, "arguments", said)
         self.check()
 

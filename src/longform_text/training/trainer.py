@@ -133,20 +133,13 @@ class Trainer(transformers.Trainer):
     def parts(self, inputs: Any) -> Iterator[tuple[list[int], Any]]:
         """Rows of a batch that pass together, and the batch of these; one of all where it cannot be parted."""
         mask = inputs.get("attention_mask") if isinstance(inputs, Mapping) else None
-        padded_left = mask is not None and not bool(mask[:, 0].all())
-        if self.tokens_per_forward is None or mask is None or padded_left or self.is_fsdp_enabled:
+        if mask is None or self.tokens_per_forward is None or self.is_fsdp_enabled or not bool(mask[:, 0].all()):
             yield list(range(1 if mask is None else len(mask))), inputs
             return
         lengths = mask.sum(dim=1).tolist()
         for rows in group_by_length(lengths, self.tokens_per_forward):
             longest = max(lengths[row] for row in rows)
-            cut = {name: x[rows] for name, x in inputs.items()}
-            for name, x in cut.items():
-                if x.ndim > 1 and x.shape[1] == mask.shape[1] and name != "labels":
-                    cut[name] = x[:, :longest]
-            if inputs.get("labels") is not None and inputs["labels"].shape == mask.shape:
-                cut["labels"] = cut["labels"][:, :longest]
-            yield rows, cut
+            yield rows, {name: _cut(x, rows, longest, mask.shape, name) for name, x in inputs.items()}
 
     @staticmethod
     def weight(inputs: Any) -> float:
@@ -250,6 +243,12 @@ class Trainer(transformers.Trainer):
     def _load_rng_state(self, checkpoint: str | None) -> None:
         with reading(checkpoint):
             super()._load_rng_state(checkpoint)
+
+
+def _cut(x: Tensor, rows: list[int], longest: int, shape: torch.Size, name: str) -> Tensor:
+    """Some ``rows`` of a tensor, and of one with a place for each token of a batch (B, n) the first ``longest``."""
+    per_token = x.ndim > 1 and x.shape[1] == shape[1] and (name != "labels" or x.shape == shape)
+    return x[rows, :longest] if per_token else x[rows]
 
 
 def reading(checkpoint: str | Path | None) -> contextlib.AbstractContextManager[None]:

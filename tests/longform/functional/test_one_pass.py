@@ -76,7 +76,7 @@ def test_a_traced_graph_shares_nothing_and_may_have_a_length_of_its_own(kind):
 def test_a_model_asks_once_for_all_its_layers(kind, monkeypatch):
     made, given, asked = model(kind), text(3, LONGEST), counted(monkeypatch, sequence_projection, "make_runs")
     found = made(**given).last_hidden_state
-    dense = made.config.projection in ("linear", "random") or kind == "window over everything"
+    dense = made.config.projection in ("linear", "random", "by_place", "latent") or kind == "window over everything"
     assert len(asked) == (0 if dense else 2 if kind == "k of each head" else 1)
     mask = given["attention_mask"].bool()
     for row in range(3):

@@ -26,7 +26,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
 @torch.no_grad()
 def test_every_kind_of_attention_gives_the_same(kind: str, dtype: torch.dtype) -> None:
     # Random projections make large numbers of large weights, whose roundings then say nothing.
-    scale = 0.1 if KINDS[kind].get("projection") == "random" else 0.2
+    scale = 0.1 if KINDS[kind].get("projection") in ("random", "by_place") else 0.2
     options = {"hidden_size": 32, "intermediate_size": 48, "initializer_range": scale}
     if dtype == torch.bfloat16 and "selected_slots" in KINDS[kind]:  # all of them: its roundings select others
         options["selected_slots"] = 8
@@ -35,8 +35,9 @@ def test_every_kind_of_attention_gives_the_same(kind: str, dtype: torch.dtype) -
     expected, short = (model(*given).last_hidden_state for given in ((ids, mask), (ids[:1, :5],)))
     assert longform.pack_weights(model) is model
     attention = model.encoder.layers[0].attention
+    by_head = model.config.projection in ("weighted_mean", "content_and_place")
     own = attention.projection_sharing == "none" or len(attention.head_groups) > 1
-    own |= attention.num_key_value_heads < attention.num_heads or model.config.projection == "weighted_mean"
+    own |= attention.num_key_value_heads < attention.num_heads or by_head
     packed = sum(isinstance(part, PackedLinear) for part in model.modules())
     worth = dtype in onednn.supported_dtypes()
     whole = 7 if model.config.is_gated_act else 6

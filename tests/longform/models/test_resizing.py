@@ -32,7 +32,7 @@ def test_it_really_works(kind, length, positions, tmp_path):
     made.resize_sequence_length(length, positions=positions)
     assert made.config.max_position_embeddings == made.linformer.config.max_position_embeddings == length
     assert table is None or made.linformer.embeddings.position_embeddings.weight.shape == (length, 8)
-    pooled = KINDS[kind]["projection"] not in ("linear", "random")
+    pooled = KINDS[kind]["projection"] not in ("linear", "random", "by_place", "content_and_place", "latent")
     assert slots_of(made.config.projected_length) == (length // 4 if pooled else 8)
     fresh = LinformerForMaskedLM(LinformerConfig(**made.config.to_dict()))
     assert {n: v.shape for n, v in made.state_dict().items()} == {n: v.shape for n, v in fresh.state_dict().items()}

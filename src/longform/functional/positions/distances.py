@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 
 @lru_cache(maxsize=32)
@@ -26,10 +27,11 @@ def distance_buckets(num_buckets: int, max_distance: int) -> tuple[int, ...]:
     """
     side = num_buckets // 2
     exact = side // 2
-    distance = torch.arange(max_distance + 1, device="cpu")
-    growth = torch.log(distance.float() / exact) / math.log(max_distance / exact)
-    wide = (exact + (growth * (side - exact)).clamp(min=0.0).long()).clamp(max=side - 1)
-    buckets = torch.where(distance < exact, distance, wide).tolist()
+    with unset_fake_temporarily():  # which has no values
+        distance = torch.arange(max_distance + 1, device="cpu")
+        growth = torch.log(distance.float() / exact) / math.log(max_distance / exact)
+        wide = (exact + (growth * (side - exact)).clamp(min=0.0).long()).clamp(max=side - 1)
+        buckets = torch.where(distance < exact, distance, wide).tolist()
     reach = buckets.index(side - 1)
     ahead = [side + bucket for bucket in buckets[1 : reach + 1]]
     return (*reversed(buckets[: reach + 1]), *ahead)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from longform.functional.execution import kept
 
@@ -46,8 +47,9 @@ def _tensor(frequencies: tuple[float, ...], device: torch.device) -> Tensor:
 
 def plain_frequencies(features: int, theta: float = 10_000.0) -> tuple[float, ...]:
     """``theta`` ** (-i / r), radians a token, for the pair i of the r that ``features`` make (Su et al., 2021)."""
-    exponents = torch.arange(0, features, 2, dtype=torch.float32, device="cpu") / features
-    return tuple((1.0 / theta**exponents).tolist())
+    with unset_fake_temporarily():  # which has no values
+        exponents = torch.arange(0, features, 2, dtype=torch.float32, device="cpu") / features
+        return tuple((1.0 / theta**exponents).tolist())
 
 
 def rotated(x: Tensor, rotation: Rotation | None) -> Tensor:

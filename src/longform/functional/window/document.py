@@ -141,8 +141,8 @@ def lacks_whole_texts(call: Any, _: bool) -> str | None:
         return "no dropout"
     if not call.query.is_cpu:
         return "tensors on a CPU"
-    if not has_values():
-        return "eager execution (no graph is traced, no torch.func transform)"
+    if not has_values(call.query):
+        return "eager execution (no graph is traced, no torch.func transform), tensors with values"
     return "all padding on the right" if call.lengths is None else None
 
 

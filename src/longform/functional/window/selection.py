@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from longform.functional.execution import unrounded
 from longform.functional.slots import Runs, in_runs
 from longform.functional.window.formula import HIDDEN, Blocks
 
@@ -71,7 +72,7 @@ def select(
     formula.far_parts, over the slots that are left; ``most``: m.
     """
     may = (torch.arange(far.shape[-1], device=far.device) >= sinks) & (far > HIDDEN)
-    with torch.autocast(sums.device.type, enabled=False):  # rounded scores are often equal
+    with unrounded(sums):  # rounded scores are often equal
         scores = sums @ slot_key.to(sums.dtype).transpose(-1, -2)
     chosen, rest = largest(scores.masked_fill(~may, HIDDEN), most)
     left = may & (rest > HIDDEN)

@@ -41,8 +41,7 @@ class MuonAdamW(Optimizer):
     """
 
     def __init__(self, model: nn.Module, *, lr: float, weight_decay: float) -> None:
-        plain = {p for p, multiplier in multipliers(model).items() if multiplier is None and p.ndim == 2}
-        by_muon = plain - {p for name, p in model.named_parameters() if any(part in name for part in NOT_MUON)}
+        by_muon = _inner_matrices(model)
         groups = parameter_groups(model, lr=lr, weight_decay=0.0)
         matrices = [group | {"weight_decay": weight_decay} for group in _groups_of(groups, by_muon)]
         others = _groups_of(groups, set(model.parameters()) - by_muon)
@@ -62,6 +61,12 @@ class MuonAdamW(Optimizer):
             part.param_groups, part.state = self.param_groups[first : first + count], self.state
             part.step()
             first += count
+
+
+def _inner_matrices(model: nn.Module) -> set[nn.Parameter]:
+    """Trained matrices inside the layers, without those that have a rate of their own."""
+    plain = {p for p, multiplier in multipliers(model).items() if multiplier is None and p.ndim == 2}
+    return plain - {p for name, p in model.named_parameters() if any(part in name for part in NOT_MUON)}
 
 
 def _groups_of(groups: Iterable[dict[str, Any]], parameters: Collection[nn.Parameter]) -> list[dict[str, Any]]:

@@ -116,7 +116,7 @@ def distill(
     settings = replace(settings or DistillationSettings(), **options)
     documents = corpus_of(documents, text_field)
     heldout = None if heldout is None else corpus_of(heldout, text_field)
-    texts = [each for each in (documents, heldout) if isinstance(each, CorpusFiles)]
+    texts = _texts_named(documents, heldout)
     arguments = training_arguments(settings, output)
     with place_of_run(output, (student, getattr(student, "source_folder", None), teacher, *texts)) as folder:
         arguments.output_dir = str(folder)
@@ -146,9 +146,7 @@ def distill(
             made = load_whole(type(opened.model), folder, dtype=torch.float32)
             opened.model.load_state_dict(made.state_dict())
         else:
-            windowed = getattr(trained.config, "attention_window", None) is not None
-            if "learning_rate" not in settings.arguments:
-                arguments.learning_rate = WINDOWED_RATE if windowed else MEMORY_RATE
+            arguments.learning_rate = _rate(settings, trained.config)
             arguments.max_steps = _steps(settings, source.step_tokens * arguments.world_size)
             dtype = torch.bfloat16 if arguments.bf16 else torch.float32
             loss = DistillationLoss(
@@ -187,6 +185,16 @@ def distill(
         records=rows,
         output=None if output is None else Path(output).expanduser(),
     )
+
+
+def _rate(settings: DistillationSettings, config: Any) -> float:
+    """The learning rate that was chosen, or what suits the student."""
+    windowed = getattr(config, "attention_window", None) is not None
+    return settings.arguments.get("learning_rate", WINDOWED_RATE if windowed else MEMORY_RATE)
+
+
+def _texts_named(*corpora: Any) -> list[CorpusFiles]:
+    return [each for each in corpora if isinstance(each, CorpusFiles)]
 
 
 def _steps(settings: DistillationSettings, step_tokens: int) -> int:

@@ -108,9 +108,7 @@ def pretrain(
     """
     began = time.perf_counter()
     settings = replace(settings or PretrainingSettings(), **options)
-    texts = corpus_of(corpus, text_field)
-    held = None if validation is None else corpus_of(validation, text_field)
-    named = [each for each in (texts, held) if isinstance(each, CorpusFiles)]
+    texts, held, named = _corpora(corpus, validation, text_field)
     arguments = training_arguments(settings, output)
     process = PartialState()
     with place_of_run(output, (tokenizer, *named)) as folder:
@@ -119,12 +117,7 @@ def pretrain(
         how: Any = {"limit": settings.max_documents, "process": process, "progress": progress}
         reader = CorpusReader(texts, tokenizer, place, **how)
         model, start = _model(config, reader.tokenizer, settings)
-        length = settings.length or model.config.max_position_embeddings
-        if length > model.config.max_position_embeddings:
-            raise ConfigurationError(
-                f"length={length} is more than the {model.config.max_position_embeddings} tokens that the model "
-                "takes (max_position_embeddings)"
-            )
+        length = _length(settings, model.config.max_position_embeddings)
         reader.tokenizer.model_max_length = model.config.max_position_embeddings
         opened = Student(model, reader.tokenizer)
         check_start(model, "the model to train")
@@ -154,7 +147,10 @@ def pretrain(
             arguments.per_device_train_batch_size = data.share
             arguments.max_steps = _steps(settings, data)
             rows = _trained(opened, arguments, run, settings, data, shown=progress)
-            told = {**facts, "environment": environment(arguments.device, torch.bfloat16 if arguments.bf16 else torch.float32)}
+            told = {
+                **facts,
+                "environment": environment(arguments.device, torch.bfloat16 if arguments.bf16 else torch.float32),
+            }
 
             def save(folder: Path) -> None:
                 opened.save(folder)
@@ -178,6 +174,23 @@ def pretrain(
         records=rows,
         folder=None if output is None else Path(output).expanduser(),
     )
+
+
+def _length(settings: PretrainingSettings, most: int) -> int:
+    """Tokens of a block. Raises ConfigurationError for more than the model takes."""
+    length = settings.length or most
+    if length > most:
+        raise ConfigurationError(
+            f"length={length} is more than the {most} tokens that the model takes (max_position_embeddings)"
+        )
+    return length
+
+
+def _corpora(corpus: Any, validation: Any, text_field: str) -> tuple[Any, Any, list[CorpusFiles]]:
+    """The corpus, the text to measure on, and which of them are files."""
+    texts = corpus_of(corpus, text_field)
+    held = None if validation is None else corpus_of(validation, text_field)
+    return texts, held, [each for each in (texts, held) if isinstance(each, CorpusFiles)]
 
 
 def _model(config: Any, tokenizer: Any, settings: PretrainingSettings) -> tuple[LinformerForMaskedLM, str | None]:
