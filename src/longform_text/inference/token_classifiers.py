@@ -87,7 +87,7 @@ class TokenClassifier:
         on_long: str = "truncate",
         computed: Callable[[int], None] = lambda count: None,
     ) -> Iterator[LabelledWords]:
-        """What is said of each text, in order, streamed; a text is a string, a Document, or a list of words.
+        """Labels of the words of each text, in order, streamed; a text is a string, a Document, or a list of words.
 
         Raises DataError for a longer text under ``on_long="error"``, and for a pair.
         """

@@ -154,7 +154,7 @@ class TrainingSettings(Settings):
 
     @property
     def seed(self) -> int:
-        """Of all that is drawn."""
+        """Seed of all that is drawn."""
         return self.argument("seed", 0)
 
     def identity(self) -> dict[str, Any]:

@@ -256,7 +256,7 @@ def test_align_trains_and_says_what_came_of_it(
     [
         ("--lr", 'did you mean "--learning_rate"?'),
         ("--resume", 'did you mean "--resume_from_checkpoint"? (an interrupted run goes on by itself'),
-        ("--restrat", "lists all options"),
+        ("--restrat", "there is no option"),
         ("--report", 'did you mean "--report_to"?'),
         ("--learning-rat", 'did you mean "--learning'),
     ],

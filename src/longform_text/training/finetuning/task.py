@@ -1,4 +1,4 @@
-"""What is learned from labelled texts: the data of both parts, the head, and how it is measured.
+"""A task that is learned from labelled texts: the data of both parts, the head, and how it is measured.
 
 Axes: N texts, n tokens, L labels.
 """
@@ -60,7 +60,7 @@ class TextTask:
 
     @property
     def metrics(self) -> Sequence[str]:
-        """Those that may say which step is best; the first does where nothing is chosen."""
+        """Measurements that may say which step is best; the first does where nothing is chosen."""
         return METRICS[self.scheme.task]
 
     @property
@@ -74,7 +74,7 @@ class TextTask:
         return {"problem_type": PROBLEMS[self.scheme.task]}
 
     def remembered(self, max_length: int, fields: dict[str, Any]) -> classifiers.FineTuning:
-        """What a model's config says of its fine-tuning."""
+        """Record of the fine-tuning for the model's config."""
         pairs = self.train.pairs is not None
         return classifiers.FineTuning(self.scheme.task, self.scheme.label_type, max_length, pairs, **fields)
 
@@ -102,7 +102,7 @@ class TextTask:
         return self.scheme.described([row["labels"] for row in rows])
 
     def collator(self, tokenizer: Any) -> Any:
-        """What makes a batch of rows."""
+        """Collator that makes a batch of rows."""
         return DataCollatorWithPadding(tokenizer)
 
     def compute_metrics(self, found: EvalPrediction) -> dict[str, float]:
@@ -111,7 +111,7 @@ class TextTask:
         return {name: value for name, value in scores.items() if isinstance(value, float)}
 
     def scores(self, logits: Any, targets: Any) -> dict[str, Any]:
-        """All that is measured, with ``confusion`` and ``labels`` for single labels; ``logits`` (N, L)."""
+        """Every measurement, with ``confusion`` and ``labels`` for single labels; ``logits`` (N, L)."""
         if not np.isfinite(logits).all():
             raise InputError(
                 f"what the model says of the validation part is NaN or infinite: lower learning_rate ({self.rate})"

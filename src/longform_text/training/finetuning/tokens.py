@@ -103,7 +103,7 @@ class TokenTask:
             )
 
     def remembered(self, max_length: int, fields: dict[str, Any]) -> classifiers.FineTuning:
-        """What a model's config says of its fine-tuning."""
+        """Record of the fine-tuning for the model's config."""
         return classifiers.FineTuning(TOKENS, "str", max_length, False, **fields)
 
     def parts(self, tokenizer: Any, max_length: int, *, progress: bool) -> tuple[Part, Part]:
@@ -120,7 +120,7 @@ class TokenTask:
         return f"{len(self.labels):,} labels of {words:,} words: {some(self.labels, SHOWN)}"
 
     def collator(self, tokenizer: Any) -> Any:
-        """What makes a batch of rows."""
+        """Collator that makes a batch of rows."""
         return DataCollatorForTokenClassification(tokenizer, label_pad_token_id=IGNORED)
 
     def compute_metrics(self, found: EvalPrediction) -> dict[str, float]:
