@@ -64,6 +64,8 @@ def _working_directory(tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.
         {"text": f"{kind} text {number} is long", "label": kind} for kind in ("good", "bad") for number in range(8)
     ]
     write_lines(Path("labelled.jsonl"), labelled)
+    Path("documents").mkdir()
+    Path("documents", "mill.txt").write_text("The old mill is sold to the museum.\n")
 
 
 @pytest.mark.usefixtures("_working_directory")
