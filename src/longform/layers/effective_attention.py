@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 
 from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask
+from longform.functional.slots import Exact
 from longform.layers.attention import LinformerAttention
 from longform.layers.local_attention import LocalAttention
 from longform.layers.self_attention import NOTHING_SHARED, Shared
@@ -37,7 +38,7 @@ def effective_attention(
     """Map of ``layer`` on hidden_states (B, n, D) under ``attention_mask`` (B, n): map @ V is its context.
 
     V (B, h, n, d): the layer's values before they are shortened. For linear and random projections and means, with or
-    without a window. ``shared_projection``, ``distance_bias``, ``rotation``: what ``layer`` takes. Memory O(n²): for
+    without a window. ``shared``: what ``layer`` takes. Memory O(n²): for
     looking.
     Raises InputError for max (no linear map) and convolution (one map a channel), for selected slots, whose weights
     are sums over their tokens, and for what the layer refuses.
@@ -45,7 +46,7 @@ def effective_attention(
     hidden, mask = layer.prepare(hidden_states, attention_mask)
     hidden = layer.convolve(hidden, mask)
     _, weights = layer(hidden_states, mask, shared=shared, output_attentions=True)
-    return EffectiveAttention(weights, implied_map(layer, weights, hidden, mask, shared_projection=shared.projection))
+    return EffectiveAttention(weights, implied_map(layer, weights, hidden, mask, shared))
 
 
 def implied_map(
@@ -53,8 +54,7 @@ def implied_map(
     weights: Tensor,
     hidden: Tensor,
     mask: Tensor | None = None,
-    *,
-    shared_projection: SequenceProjection | None = None,
+    shared: Shared = NOTHING_SHARED,
 ) -> Tensor:
     """The map (B, h, n, n) behind the ``weights`` that ``layer`` returned for ``mask`` (B, n) or None.
 
@@ -62,7 +62,7 @@ def implied_map(
     """
     if isinstance(layer, LocalAttention):
         return near_map(weights, window=layer.reach)
-    if layer.covers_all:
+    if layer.reaches_all(hidden.shape[1], output_attentions=True):
         return weights
     if layer.causal or layer.grid is not None or layer.selected_slots:
         raise InputError(
@@ -73,17 +73,20 @@ def implied_map(
     batch, _, length, _ = weights.shape
     mask = checked_mask(mask, batch=batch, length=length)
     width = weights.shape[-1] - 3 * (layer.window or 0)
-    projections = list(layer.groups) if shared_projection is None else [shared_projection]
+    projections = list(layer.groups) if shared.projection is None else [shared.projection]
+    exact = layer.exact_tokens(mask, hidden, shared)
     parts = []
     for heads, projection in zip(layer.head_groups, projections, strict=True):
         assert isinstance(projection, SequenceProjection)
-        rows = value_rows(projection, mask, hidden, len(heads)).to(weights.dtype)
+        rows = value_rows(projection, mask, hidden, len(heads), exact).to(weights.dtype)
         parts.append(pad(rows, (0, 0, width - rows.shape[2], 0)))  # weights of heads with fewer slots begin so too
     order = torch.tensor([head for group in layer.head_groups for head in group], device=weights.device)
     return effective_map(weights, torch.cat(parts, dim=1)[:, order.argsort()], window=layer.window)
 
 
-def value_rows(projection: SequenceProjection, mask: Tensor | None, hidden: Tensor, heads: int) -> Tensor:
+def value_rows(
+    projection: SequenceProjection, mask: Tensor | None, hidden: Tensor, heads: int, exact: Exact | None = None
+) -> Tensor:
     """The matrix F' (B, h, S, n) by which ``projection`` shortens the values of ``heads`` under ``mask`` bool (B, n).
 
     What it makes of unit vectors, a token each, and of zeros, which a bias is left of. ``hidden`` (B, n, D): as
@@ -97,7 +100,7 @@ def value_rows(projection: SequenceProjection, mask: Tensor | None, hidden: Tens
     batch, length, _ = hidden.shape
     units = torch.eye(length, length + 1, dtype=hidden.dtype, device=hidden.device).expand(batch, -1, -1)
     units = blank_padding(units, mask)[:, :, None].expand(-1, -1, heads, -1)
-    found = projection.from_heads(units, units, mask, hidden).value
+    found = projection.from_heads(units, units, mask, hidden, exact).value
     return found[..., :-1] - found[..., -1:]
 
 

@@ -216,7 +216,8 @@ class DenseProjection(SequenceProjection):
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, exact: Exact | None
     ) -> Slots:
         """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
-        mask = mask if exact is None else exact.rest
+        if exact is not None:
+            mask, hidden = exact.rest, blank_padding(hidden, exact.rest)
         rows, usable = self.rows(mask, hidden.shape[1])
         matrices, slots, length = rows[0].matrix.shape
         last = project_first_is_cheaper(
@@ -238,7 +239,10 @@ class DenseProjection(SequenceProjection):
 
     def of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, exact: Exact | None) -> Slots:
         """E' K and F' V."""
-        rows, usable = self.rows(mask if exact is None else exact.rest, key.shape[1])
+        if exact is not None:
+            mask, there = exact.rest, exact.rest[..., None, None]
+            key, value = torch.where(there, key, 0.0), torch.where(there, value, 0.0)
+        rows, usable = self.rows(mask, key.shape[1])
         keys, values = project_heads(key, rows[0]), project_heads(value, rows[-1])
         return Slots(keys, values, usable, None) if self.key_bias is None else self._biased(keys, values, usable)
 

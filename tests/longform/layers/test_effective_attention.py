@@ -32,7 +32,8 @@ NO_MAP = [kind for kind in WHOLE if kind.projection in ("max", "convolution") an
 def test_the_map_reproduces_the_layer(kind, data, seed):
     text = data.draw(texts(lengths=st.integers(1, kind.longest), kinds=("full", "right", "holes")))
     layer, hidden = Layer(kind, seed), normal(generator(seed + 1), text.batch, text.length, kind.width)
-    found = effective_attention(layer.layer, hidden, text.mask, shared=layer.given)
+    shared = layer.given._replace(global_attention_mask=layer.marks(hidden))
+    found = effective_attention(layer.layer, hidden, text.mask, shared=shared)
     assert found.map.shape == (text.batch, kind.heads, text.length, text.length)
     assert (found.map * ~text.valid[:, None, None] == 0).all()
     seen = layer.layer.convolve(*layer.layer.prepare(hidden, text.mask))
