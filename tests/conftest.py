@@ -47,6 +47,12 @@ SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "a", "of", "and", "to", "in", "is", "it", "for", "long", "short", "text", "near", "far", "good", "bad"]
 
 
+def pytest_report_header() -> str:
+    """Which compiled kernels the tests run, and which this machine lacks."""
+    lacking = [units for units in library.UNITS if units not in UNITS]
+    return f"compiled kernels by: {', '.join(UNITS)}; this machine lacks: {', '.join(lacking) or 'none'}"
+
+
 @pytest.fixture(autouse=True)
 def _seeds() -> None:
     random.seed(0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from longform.auto_tables import enter_late
 from longform.choices import did_you_mean
+from longform.units import cap_torch
 
 if TYPE_CHECKING:
     from longform import kernels
@@ -126,6 +127,7 @@ _MODULES = {
     "predict": "longform_text.inference.run",
 }
 
+cap_torch()
 enter_late()
 
 

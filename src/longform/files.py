@@ -283,13 +283,17 @@ def check_output(
         check_utf_8(place.absolute())
     for path in (place, *(place.with_name(place.name + end) for end in beside)):
         _check_apart(path, sources)
-        if path.exists() and not (path.is_dir() if folder else path.is_file()):
-            there = "a folder" if path.is_dir() else "a file" if path.is_file() else "a device or pipe"
-            raise ConfigurationError(f'the output "{path}" is {there}: give {"a folder" if folder else "a file"}')
+        _check_kind(path, folder=folder)
+    return place
+
+
+def _check_kind(place: Path, *, folder: bool) -> None:
+    if place.exists() and not (place.is_dir() if folder else place.is_file()):
+        there = "a folder" if place.is_dir() else "a file" if place.is_file() else "a device or pipe"
+        raise ConfigurationError(f'the output "{place}" is {there}: give {"a folder" if folder else "a file"}')
     above = next(parent for parent in place.absolute().parents if os.path.lexists(parent))
     if not above.is_dir():
         raise ConfigurationError(f'the output "{place}" would be below "{above}", which is a file: give another output')
-    return place
 
 
 def _existing(name: Any) -> Path | None:

@@ -21,7 +21,6 @@ from longform.functional.attention import compiled as attention
 from longform.functional.attention import usable_slots
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.linear import amx as inference
-from longform.functional.linear import amx_training as training
 from longform.functional.native import library
 from longform.functional.slots import Slots, divisors, leading_tokens, make_runs, with_exact_runs
 from longform.functional.window import windowed_attention
@@ -163,26 +162,7 @@ def linear_inference(draw: Draw) -> None:
     check(found, exact)
 
 
-def linear_training(draw: Draw) -> None:
-    """A linear layer, and a feed-forward part, trained through."""
-    rows, most = draw.rows(80, 2100)
-    inputs, inner = 32 * draw.size(most), 32 * draw.size(most)
-    x = draw.tensor(rows, inputs).requires_grad_()
-    weights = [(torch.randn(shape) / 8).requires_grad_() for shape in ((inner, inputs), (inputs, inner))]
-    biases = [torch.randn(size).requires_grad_() if draw.any(True, False) else None for size in (inner, inputs)]
-    wide = [None if y is None else y.double() for y in biases]
-    first = linear(x.double(), weights[0].double(), wide[0])
-    leaves = [x, *weights[:1], *(y for y in biases[:1] if y is not None)]
-    check_gradients(training.AmxLinear.apply(x, weights[0], biases[0]), first, leaves, draw.tensor(rows, inner))
-    out = training.AmxFeedForward.apply(x, weights[0], biases[0], weights[1], biases[1])
-    exact = linear(gelu(linear(x.double(), weights[0].double(), wide[0])), weights[1].double(), wide[1])
-    leaves = [x, *weights, *(y for y in biases if y is not None)]
-    check_gradients(out, exact, leaves, draw.tensor(rows, inputs))
-
-
-CASES: list[Callable[[Draw], None]] = [
-    slots_attention, window_training, document_in_parts, linear_inference, linear_training,
-]  # fmt: skip
+CASES: list[Callable[[Draw], None]] = [slots_attention, window_training, document_in_parts, linear_inference]
 
 
 def use(path: str, threads: int) -> None:

@@ -22,28 +22,30 @@ def differentiable_by(formula: Formula) -> Callable[[Backward], Backward]:
     """Decorator of the ``backward`` of an autograd Function; where it is itself differentiated, ``formula`` serves.
 
     ``forward`` takes tensors of any shape or None, which ``ctx`` saves before others, and behind them ``ctx.options``;
-    ``formula`` takes both, half precision as float32, and returns the same as ``forward``.
+    ``formula`` takes both, half precision as float32, and returns the same as ``forward``. ``backward`` takes ctx, the
+    saved tensors and gradients of outputs, and leaves ``ctx.saved_tensors`` alone: checkpointing hands each out once.
     """
 
     def decorated(backward: Backward) -> Backward:
         @wraps(backward)
         def either(ctx: Any, *slopes: Tensor | None) -> Gradients:
+            saved = ctx.saved_tensors
             if torch.compiler.is_compiling():  # there are no gradients of gradients in its graphs
-                return backward(ctx, *slopes)
+                return backward(ctx, saved, *slopes)
             # Without storage: many gradients at once, by torch.vmap or is_grads_batched.
             batched = not all(slope is None or torch._C._has_storage(slope) for slope in slopes)
             if torch.is_grad_enabled() or batched or execution_mode() is Execution.TRANSFORMED:
-                return _by_formula(formula, ctx, slopes)
-            return backward(ctx, *slopes)
+                return _by_formula(formula, ctx, saved, slopes)
+            return backward(ctx, saved, *slopes)
 
         return either
 
     return decorated
 
 
-def _by_formula(formula: Formula, ctx: Any, slopes: Gradients) -> Gradients:
+def _by_formula(formula: Formula, ctx: Any, saved: Sequence[Any], slopes: Gradients) -> Gradients:
     needed, again = ctx.needs_input_grad, torch.is_grad_enabled()
-    given = ctx.saved_tensors[: len(needed) - len(ctx.options)]
+    given = saved[: len(needed) - len(ctx.options)]
     device = next(x.device.type for x in given if x is not None)
     with torch.enable_grad(), torch.autocast(device, enabled=False):
         # Views: one input may be made of another, as slots are of keys, and its gradient must not reach that one here.

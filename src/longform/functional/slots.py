@@ -158,9 +158,7 @@ def slot_of_position(x: Tensor, size: Tensor, last: int) -> Tensor:
     return index[..., None].expand(x.shape)
 
 
-def segment_sum(
-    x: Tensor, size: Tensor, uniform: int | None, *, limit: int, counted: Tensor | None = None
-) -> Tensor:
+def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, counted: Tensor | None = None) -> Tensor:
     """Sum of x (B, n, F) over runs of ``size`` long (B,) positions -> (B, S, F), S <= ``limit``.
 
     ``uniform``: the size as an int where all rows share it. ``counted`` bool (B, n): the tokens that are summed, None

@@ -245,14 +245,13 @@ class LinformerAttention(SelfAttention):
         if global_attention_mask is not None:
             marks = checked_marks(global_attention_mask, hidden_states.shape[0], hidden_states.shape[1])
             shared = shared._replace(global_attention_mask=marks)
-        if shared.distance_bias is not None or shared.query_mask is not None:
-            self.check_shared(shared, hidden_states)
         attend = self._special_case(hidden_states, context, context_mask, grid, shared)
         if attend is not None:
             out, weights = attend(self, hidden_states, mask, output_attentions=output_attentions)
         else:
             x, mask = self.prepare(hidden_states, mask)  # (B, n, D), zeros on padding
-            x = self.convolve(x, mask)  # (B, n, D)
+            if self.convolution is not None:
+                x = self.convolution(x, mask)  # (B, n, D)
             if shared.query_mask is None and shared.query is None:
                 query = self.queries(x, shared.rotation)  # (B, h, n, d)
             else:
@@ -370,6 +369,14 @@ class LinformerAttention(SelfAttention):
                 "with a wider window"
             )
 
+    def check_marks(self, context: Tensor | None) -> None:
+        """Raise ConfigurationError where tokens cannot be marked: in causal text, a grid and beside a ``context``."""
+        if self.causal or self.grid is not None or context is not None:
+            raise ConfigurationError(
+                "global_attention_mask marks tokens of a text that is read both ways: make the layer with causal=False "
+                "and tile=None, and give no context, or leave the mask out"
+            )
+
     def streams(self, length: int) -> bool:
         """Whether a text of ``length`` tokens may be attended some tokens at a time, from slots and neighbours."""
         plain = self.grid is None and len(self.head_groups) == 1 and not self.causal
@@ -398,15 +405,15 @@ class LinformerAttention(SelfAttention):
         shared: Shared,
     ) -> Callable[..., tuple[Tensor, Tensor | None]] | None:  # fmt: skip
         """The function that attends in place of the plain steps: (layer, hidden states, mask) -> (B, n, h d), and
-        weights or None. For another source, no tokens, a grid, a cache, heads of several k; else None.
+        weights or None. For another source, no tokens, a grid, a cache, heads of several k; else None. Raises what
+        ``check_shared`` does.
         """
         if context is None:
             context, context_mask = shared.context, shared.context_mask
-        if shared.global_attention_mask is not None and (self.causal or self.grid is not None or context is not None):
-            raise ConfigurationError(
-                "global_attention_mask marks tokens of a text that is read both ways: make the layer with causal=False "
-                "and tile=None, and give no context, or leave the mask out"
-            )
+        if shared.distance_bias is not None or shared.query_mask is not None:
+            self.check_shared(shared, hidden_states)
+        if shared.global_attention_mask is not None:
+            self.check_marks(context)
         if context is not None:
             options: Any = {"context": context, "context_mask": context_mask, "projection": shared.projection}
             return partial(attend_context, **options)

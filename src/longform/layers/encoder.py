@@ -91,7 +91,8 @@ class Stack(nn.Module):
         afterwards; ``cache``: earlier tokens, of causal layers; ``shared``: more of what all layers are given.
         """
         by_type, states, attentions = self._shared(hidden, positions, shared), [], []
-        call = self._way_to_call()
+        call, distances = self._way_to_call(), by_type["full_attention"].distance_bias
+        alone = () if distances is None else (distances,)
         in_parts = not (output_attentions or _are_whole(shared)) and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
@@ -103,7 +104,7 @@ class Stack(nn.Module):
                 if in_parts and isinstance(layer, Block):
                     hidden = layer.in_parts(hidden, mask, own, in_place=overwrite and not output_hidden_states)
                 else:
-                    hidden, weights = call(layer, hidden, mask, own, output_attentions)
+                    hidden, weights = call(layer, hidden, mask, own, output_attentions, *alone)
                     attentions.append(weights)
                 overwrite = True
         if self.final_norm is not None:
@@ -370,8 +371,7 @@ class LinformerEncoder(Stack):
         if attention is not None:
             attention.check_shape(hidden_states, "hidden_states")
         mask, places = self._read(hidden_states, mask, cache, getattr(attention, "max_length", None))
-        if marks is not None:
-            options["global_attention_mask"] = checked_marks(marks, *hidden_states.shape[:2])
+        options["global_attention_mask"] = checked_marks(marks, *hidden_states.shape[:2])
         hidden = self._with_positions(blank_padding(hidden_states, mask), places)
         out = self.run(hidden, mask, positions=places, cache=cache, **options)
         if len(shape) == 3:  # FSDP2 dislikes views

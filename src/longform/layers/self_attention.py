@@ -4,7 +4,7 @@ Axes: B batch, n tokens, D hidden, h heads, g heads of keys and values, d head d
 """
 
 from abc import ABC
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask, refuse_nested
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
-from longform.layers.linear import are_affine, set_training
+from longform.layers.linear import are_affine
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 
@@ -77,11 +77,6 @@ class SelfAttention(nn.Module, ABC):
         self.query = nn.Linear(self.hidden_size, width, bias=bias)
         self.key, self.value = (nn.Linear(self.context_size, narrow, bias=bias) for _ in range(2))
         self.output = nn.Linear(width, self.hidden_size, bias=bias)
-
-    def train(self, mode: bool = True) -> Self:
-        """Like nn.Module.train; it also swaps the kernels of linear layers."""
-        set_training(self, mode)
-        return super().train(mode)
 
     @property
     def dropout_rate(self) -> float:

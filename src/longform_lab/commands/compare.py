@@ -4,7 +4,7 @@ from typing import Any
 
 from longform.choices import DTYPES, POOLINGS, PROJECTION_INITS, SCALES
 from longform_text.cli.arguments import add_device, add_options, command_parser, print_next, print_table
-from longform_text.data.subject import input_paths
+from longform_text.data.token_store import input_paths
 
 SUMMARY = "train several architectures on one task with one budget"
 

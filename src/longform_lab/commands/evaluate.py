@@ -15,7 +15,7 @@ from longform_text.cli.arguments import (
     command_parser,
     print_next,
 )
-from longform_text.data.subject import input_paths
+from longform_text.data.token_store import input_paths
 
 SUMMARY = "score models on labels, similarity or retrieval"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from longform.errors import require
 from longform_text.cli.arguments import add_options, command_parser, one_of, print_next, print_table
-from longform_text.data.subject import input_paths
+from longform_text.data.token_store import input_paths
 
 SUMMARY = "measure the paper's tables and figures on this machine"
 

@@ -19,8 +19,8 @@ from longform_lab.spectrum.results import RunResult, read_result, write_result
 from longform_lab.spectrum.running_sums import SumsFile
 from longform_lab.spectrum.settings import Opener, SpectrumSettings, SpectrumView
 from longform_lab.spectrum.views import draw, write_chosen, write_records
-from longform_text.data.subject import input_paths, subject_identity
-from longform_text.data.token_store import CorpusFiles
+from longform_text.data.subject import subject_identity
+from longform_text.data.token_store import CorpusFiles, input_paths
 from longform_text.facts import commit, environment, now
 
 IDENTITY, RUNS, UNFINISHED = "spectrum.json", "runs", "unfinished"

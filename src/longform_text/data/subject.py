@@ -1,6 +1,6 @@
 """Subject of a run, its model and its texts, as short names by which it is known again."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from longform.files import content_key, digests
 from longform.pretrained.checkpoint_files import model_identity
 from longform_text.data.files import ENCODING, files_below
 from longform_text.data.records import DATASET_PREFIX
-from longform_text.data.text import STANDARD_INPUT, Document
+from longform_text.data.text import Document
 from longform_text.data.token_store import Corpus, CorpusFiles, CorpusTexts
 
 
@@ -42,19 +42,3 @@ def _source(source: str) -> Any:
 
 def _content(path: Path) -> dict[str, str]:
     return digests(path, map(Path, files_below(path))) if path.is_dir() else digests(path.parent, [path])
-
-
-def input_paths(inputs: Iterable[Any]) -> Iterator[str | Path]:
-    """Paths of ``inputs``, which an output must not be (``longform.files.check_output``).
-
-    ``inputs``: names of models and sources, lists of them, corpora of files; what is in memory is passed over.
-    """
-    for given in inputs:
-        if isinstance(given, CorpusFiles | list):
-            yield from input_paths(given.sources if isinstance(given, CorpusFiles) else given)
-        elif isinstance(given, str) and given == STANDARD_INPUT:
-            yield "/dev/stdin"
-        elif isinstance(given, str) and given.startswith(DATASET_PREFIX):
-            yield given.removeprefix(DATASET_PREFIX).partition(":")[0]
-        elif isinstance(given, str | Path):
-            yield given

@@ -19,6 +19,7 @@ from longform.files import made_once
 from longform.pretrained.tokenizers import content_ids
 from longform_text.data.given import InMemory, elements, python_values, source_of
 from longform_text.data.progress import hidden
+from longform_text.data.records import DATASET_PREFIX
 from longform_text.data.text import STANDARD_INPUT, Document, look, read_documents, text_of, usable_texts
 
 TOKENS, ENDS = "tokens.bin", "document_ends.npy"
@@ -75,6 +76,22 @@ class CorpusTexts:
     def __iter__(self) -> Iterator[str]:
         texts = map(text_of, self.corpus)
         return (text for text in islice(texts, self.limit) if text.strip())
+
+
+def input_paths(inputs: Iterable[Any]) -> Iterator[str | Path]:
+    """Paths of ``inputs``, which an output must not be (``longform.files.check_output``).
+
+    ``inputs``: names of models and sources, lists of them, corpora of files; what is in memory is passed over.
+    """
+    for given in inputs:
+        if isinstance(given, CorpusFiles | list):
+            yield from input_paths(given.sources if isinstance(given, CorpusFiles) else given)
+        elif isinstance(given, str) and given == STANDARD_INPUT:
+            yield "/dev/stdin"
+        elif isinstance(given, str) and given.startswith(DATASET_PREFIX):
+            yield given.removeprefix(DATASET_PREFIX).partition(":")[0]
+        elif isinstance(given, str | Path):
+            yield given
 
 
 class TokenStore(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from longform.choices import STANDARD_OUTPUT
 from longform.errors import ConfigurationError, require
 from longform.files import RunFile, atomic_write, flush, sole_output, whole_lines
-from longform_text.data.subject import input_paths
+from longform_text.data.token_store import input_paths
 from longform_text.inference.kept_fields import RESULTS
 from longform_text.inference.settings import check_suffix
 

@@ -140,6 +140,24 @@ def test_forward_and_gradient_equal_the_twin(operation, kernel, selected):
     assert_near(found, torch.autograd.grad(expected, wide, d_out.double()), dtype)
 
 
+@pytest.mark.parametrize("grad_mode", [False, True])
+@pytest.mark.parametrize(("operation", "kernel"), TRAINED)
+def test_saved_tensors_are_asked_for_once(operation, kernel, grad_mode):
+    """As checkpointing has it; and copies do, of which none is a view. ``grad_mode``: of the backward pass."""
+    case = case_of(operation, kernel, dtype_of(kernel))
+    leaves = [x.detach().requires_grad_() for x in case.leaves]
+    d_out = normal(generator(10), *case.call(*leaves).shape, dtype=dtype_of(kernel))
+    found = []
+    for pack, unpack in (
+        (lambda x: x, lambda x: x),
+        (lambda x: [x.detach().clone(memory_format=torch.contiguous_format)], list.pop),
+    ):
+        with only(**{operation: kernel}), torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            out = case.call(*leaves)
+        found.append(torch.autograd.grad(out, leaves, d_out, create_graph=grad_mode))
+    assert_near(found[1], [x.double() for x in found[0]], dtype_of(kernel))
+
+
 @pytest.mark.usefixtures("units")
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize(

@@ -356,6 +356,7 @@ def test_who_is_served(units):
 )
 def test_the_best_units_of_a_machine(monkeypatch, multiplies, tiles, granted, units):
     monkeypatch.setattr(native_library, "native_library", lambda: SimpleNamespace(longform_grants_amx=lambda: granted))
+    monkeypatch.delenv("LONGFORM_UNITS", raising=False)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: multiplies)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
     assert UNITS_OF_THE_MACHINE.__wrapped__() == units

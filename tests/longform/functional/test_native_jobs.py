@@ -50,9 +50,9 @@ class Grown(ctypes.Structure):
 
 class Swapped(ctypes.Structure):
     _fields_ = [
-        jobs.WeightGradientJob._fields_[1],
-        jobs.WeightGradientJob._fields_[0],
-        *jobs.WeightGradientJob._fields_[2:],
+        jobs.LinearJob._fields_[1],
+        jobs.LinearJob._fields_[0],
+        *jobs.LinearJob._fields_[2:],
     ]
 
 
@@ -112,7 +112,6 @@ import sys
 import torch
 from longform.functional.attention import compiled as attention
 from longform.functional.attention.formula import AttentionCall
-from longform.functional.linear import amx_training as linear
 from longform.functional.native import library
 from longform.functional.native.jobs import LinearJob
 
@@ -124,10 +123,6 @@ def zeros(*shape, dtype=torch.bfloat16):
     return torch.zeros(shape, dtype=dtype, requires_grad=True)
 
 
-weight, bias = torch.ones(32, 64), torch.ones(32)
-assert linear.product(zeros(0, 64), weight, bias).shape == (0, 32)
-assert linear.input_gradient(zeros(0, 32), weight).shape == (0, 64)
-assert not any(x.any() for x in linear.weight_gradient(zeros(0, 32), zeros(0, 64), with_bias=True))
 library.run(LinearJob(rows=0, inputs=64, outputs=32))
 for batch, queries in ((2, 0), (0, 20)):
     given = [zeros(batch, 3, n, 32) for n in (queries, 7, 7)]

@@ -25,9 +25,11 @@ def watched() -> list[nn.Module]:
     hooked.register_forward_hook(lambda *_: None)
     before.register_forward_pre_hook(lambda *_: None)
     replaced.forward = lambda x: x[..., :3] * 2.0
-    compiled = nn.Linear(4, 3)
+    compiled, behind, slopes = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
     compiled._compiled_call_impl = compiled._call_impl  # as nn.Module.compile() leaves it
-    return [hooked, before, replaced, compiled, Adapted(4, 3)]
+    behind.register_full_backward_hook(lambda *_: None)
+    slopes.register_full_backward_pre_hook(lambda *_: None)
+    return [hooked, before, behind, slopes, replaced, compiled, Adapted(4, 3)]
 
 
 def test_only_a_layer_that_is_its_weights_is_affine():
@@ -35,8 +37,9 @@ def test_only_a_layer_that_is_its_weights_is_affine():
     assert are_affine(nn.Linear(4, 3), parametrised, pack_linear(nn.Linear(4, 3)))
     for layer in watched():
         assert not are_affine(nn.Linear(4, 3), layer)
-    assert is_hooked(watched()[0])
-    assert not is_hooked(nn.Linear(4, 3))
+    *hooked, adapted = watched()
+    assert all(map(is_hooked, hooked))
+    assert not is_hooked(nn.Linear(4, 3), adapted)
 
 
 def test_layers_are_torchs_own():

@@ -122,10 +122,11 @@ def test_trainer_classifies(tmp_path, tiny_tokenizer, arguments):
     assert_close(loaded.classifier.out_proj.weight, trainer.model.classifier.out_proj.weight)
 
 
-def test_trainer_fills_masks_with_checkpointing(tmp_path, tiny_tokenizer, arguments):
+@pytest.mark.parametrize("half", [False, True])
+def test_trainer_fills_masks_with_checkpointing(half, tmp_path, tiny_tokenizer, arguments):
     path = folder(tmp_path / "start", tiny_tokenizer, LinformerForMaskedLM, initializer_range=0.05, **WINDOW)
     rows = [tiny_tokenizer("the long text is good " * (1 + i % 5), truncation=True) for i in range(16)]
-    arguments.gradient_checkpointing = True
+    arguments.gradient_checkpointing, arguments.bf16 = True, half
     collator = DataCollatorForLanguageModeling(tiny_tokenizer, mlm_probability=0.3, seed=0)
     trainer = Trainer(
         AutoModelForMaskedLM.from_pretrained(path), arguments, train_dataset=rows, data_collator=collator

@@ -1,4 +1,7 @@
-"""How many steps a layer takes: Python calls of ours, files, and operations of torch."""
+"""How many steps a layer takes: Python calls of ours, files, and operations of torch.
+
+They are counted with the kernels that every machine has: torch's and the formula's.
+"""
 
 import sys
 from collections import Counter
@@ -10,6 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from kernel_tables import machine
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -22,6 +26,7 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.block import Block, FeedForward
 from longform.layers.self_attention import Shared
 
+pytestmark = pytest.mark.usefixtures("any_machine")
 PACKAGE = str(Path(longform.__file__).parent)
 KINDS: dict[str, dict[str, Any]] = {
     "linear": {"projection": "linear"},
@@ -44,6 +49,12 @@ MOST_CALLS |= {  # selection adds at most eleven, and thirteen
     if kind.endswith("window")
 }
 MOST_FILES = 10
+
+
+@pytest.fixture
+def any_machine() -> Iterator[None]:
+    with machine():
+        yield
 
 
 def calls(kind: str, layers: int, *, training: bool) -> Counter[str]:

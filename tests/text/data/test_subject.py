@@ -12,9 +12,9 @@ from transformers import AutoModel
 from longform.errors import ConfigurationError
 from longform.files import check_output
 from longform.pretrained.checkpoint_files import model_identity, model_key
-from longform_text.data.subject import corpus_key, input_paths
+from longform_text.data.subject import corpus_key
 from longform_text.data.text import Document
-from longform_text.data.token_store import CorpusFiles
+from longform_text.data.token_store import CorpusFiles, input_paths
 
 TEXTS = ["the good text is long", "  ", "a bad text", "near and far " * 200]
 SIZE = 40 * 2**20  # of a file, of which 256 pieces of 64 KiB are less than a half

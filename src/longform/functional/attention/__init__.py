@@ -50,7 +50,7 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     @differentiable_by(_formula_of_out)
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+    def backward(ctx: Any, saved: Any, gradient: Tensor) -> Gradients:
         """Gradients of ``out``, and of the others through it."""
         return gradient, None, None, None, None
 

@@ -91,12 +91,11 @@ class CompiledAttention(torch.autograd.Function):
 
     @staticmethod
     @differentiable_by(formula.attention)
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+    def backward(ctx: Any, saved: Any, gradient: Tensor) -> Gradients:
         """Gradients of query, key and value."""
-        *given, bias, out, total = ctx.saved_tensors
-        query, key, value = (contiguous_rows(x) for x in given)
-        batch, heads, length, dim = query.shape
-        gradient, d_query = contiguous_rows(gradient), like_queries(query)
+        *given, bias, out, total = saved
+        query, key, value, out, gradient = (contiguous_rows(x) for x in (*given, out, gradient))
+        (batch, heads, length, dim), d_query = query.shape, like_queries(query)
         parts = _parts(batch * heads, length)
         sums = [total.new_empty(batch, heads, parts, key.shape[2], dim) for _ in range(2)]
         job = AttentionGradientJob(parts=parts)

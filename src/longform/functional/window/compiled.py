@@ -110,7 +110,7 @@ class CompiledWindow(torch.autograd.Function):
         window: int,
     ) -> Tensor:
         """Returns out (B, h, n, d), zeros on padding."""
-        inputs = query, key, value, slot_key, slot_value
+        inputs, weights = (query, key, value, slot_key, slot_value), bias.contiguous()  # jobs hold addresses
         given, out = [contiguous_rows(x) for x in inputs], like_queries(query)
         blank_padding(out, lengths)
         totals = []
@@ -119,7 +119,7 @@ class CompiledWindow(torch.autograd.Function):
             job = new_job(**heads)
             totals.append(far.new_empty(heads["query"].shape[:3]))
             job.log_total = pointer(totals[-1], torch.float32, *totals[-1].shape)
-            _weigh(job, far[documents], bias.contiguous(), window)
+            _weigh(job, far[documents], weights, window)
             run(job)
         ctx.save_for_backward(*inputs, far, bias, out, *totals)
         ctx.options = lengths, window
@@ -127,25 +127,25 @@ class CompiledWindow(torch.autograd.Function):
 
     @staticmethod
     @differentiable_by(_formula)
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+    def backward(ctx: Any, saved: Any, gradient: Tensor) -> Gradients:
         """Gradients of query, key, value, slot_key, slot_value and bias."""
-        (lengths, window), (far, bias, out) = ctx.options, ctx.saved_tensors[5:8]
-        *given, gradient = (contiguous_rows(x) for x in (*ctx.saved_tensors[:5], gradient))
-        query, slot_key = given[0], given[3]
+        (lengths, window), (far, bias, out, *totals) = ctx.options, saved[5:]
+        *given, out, gradient = (contiguous_rows(x) for x in (*saved[:5], out, gradient))
+        query, slot_key, weights = given[0], given[3], bias.contiguous()
         near = {name: like_queries(query) for name in ("d_query", "d_key", "d_value")}
         for x in near.values():
             blank_padding(x, lengths)
         d_slots = [far.new_zeros(slot_key.shape) for _ in range(2)]
         d_bias = far.new_zeros(slot_key.shape[:2])
         parts = together(lengths, query.shape[2])
-        for (documents, length), total in zip(parts, ctx.saved_tensors[8:], strict=True):
+        for (documents, length), total in zip(parts, totals, strict=True):
             job = AttentionGradientJob(parts=1)
             give_heads(job, **_of_documents(documents, length, given, out=out, d_out=gradient, **near))
             job.log_total = pointer(total, torch.float32, *total.shape)
             job.d_slot_key, job.d_slot_value, job.d_head_bias = (
                 pointer(x[documents], torch.float32, *x[documents].shape) for x in (*d_slots, d_bias)
             )
-            _weigh(job, far[documents], bias.contiguous(), window)
+            _weigh(job, far[documents], weights, window)
             run(job)
         d_of_slots = (x.to(slot_key.dtype) for x in d_slots)
         return *near.values(), *d_of_slots, None, d_bias.sum(dim=0).to(bias.dtype), None, None

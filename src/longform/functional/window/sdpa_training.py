@@ -150,10 +150,10 @@ class BlockwiseAttention(torch.autograd.Function):
 
     @staticmethod
     @differentiable_by(formula.attention)
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+    def backward(ctx: Any, saved: Any, gradient: Tensor) -> Gradients:
         """Gradients of query, key, value, slot_key, slot_value and head_bias."""
         (window,), length = ctx.options, gradient.shape[2]
-        *given, head_bias, tokens, out, lse, share, far_out = ctx.saved_tensors
+        *given, head_bias, tokens, out, lse, share, far_out = saved
         of_tokens = [None] * len(gradient) if tokens is None else tokens
         of_batch = _whole(gradient, window), *_padded(*given, window), of_tokens, out, lse, share, far_out
         parts = [_document_backward(*document, head_bias, window) for document in zip(*of_batch, strict=True)]

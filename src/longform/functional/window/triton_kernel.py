@@ -168,9 +168,9 @@ class WalkedAttention(torch.autograd.Function):
 
     @staticmethod
     @differentiable_by(_exact)
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+    def backward(ctx: Any, saved: Any, gradient: Tensor) -> Gradients:
         """Gradients of the first seven."""
-        *tensors, out, lse = ctx.saved_tensors
+        *tensors, out, lse = saved
         compute = _backward_in_graph if torch.compiler.is_compiling() else _backward
         return *compute(tensors, out, lse, gradient, *ctx.options), *(None,) * 13
 

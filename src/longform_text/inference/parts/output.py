@@ -19,8 +19,8 @@ from typing import Any
 from longform.errors import ConfigurationError, DataError
 from longform.files import RunFile, clear_leftovers, entries, sole_output, whole_lines, write_json, write_lines
 from longform_text.data.parts import Part
-from longform_text.data.subject import input_paths
 from longform_text.data.text import ReadReport
+from longform_text.data.token_store import input_paths
 from longform_text.inference.resumable import CUT_NAMED, count_records
 
 RUN, MANIFEST, FAILED, FINISHED = "_run.json", "_manifest.jsonl", "_failed.jsonl", "_finished.json"

@@ -22,7 +22,7 @@ from longform.files import (
     sole_output,
     write_json,
 )
-from longform_text.data.subject import input_paths
+from longform_text.data.token_store import input_paths
 from longform_text.training.engine.checkpoints import checkpoint_step, keep_only, newest_checkpoint
 from longform_text.training.engine.records import Records
 
