@@ -33,7 +33,7 @@ from transformers import PreTrainedTokenizerFast
 import longform
 from benchmarks.gpu_timings import milliseconds, operations_a_second
 from longform.functional.dispatch import use
-from longform.functional.slots import Slots, make_runs, with_sink_runs
+from longform.functional.slots import Slots, leading_tokens, make_runs, with_exact_runs
 from longform.functional.window import triton_kernel, windowed_attention
 from longform.functional.window.triton_kernel import Tile
 from longform.models.graphs import record
@@ -63,12 +63,12 @@ class Window:
     def __init__(self, length: int, device: str, *, heads: int = 12, dim: int = 64, selected: int = 0) -> None:
         self.device, self.length, self.selected = device, length, selected
         shape = Shape(SIZES["base"], length, 256)
-        self.window, sinks = shape.window, 1
+        self.window = shape.window
         most, dtype = shape.window_slots, torch.bfloat16 if device == "cuda" else torch.float32
         sizes = (-(-length // most),)
         where: Any = {"batch": 1, "length": length, "device": torch.device(device)}
-        slots = make_runs(None, **where, sizes=sizes, slots=most, sinks=sinks)
-        self.slots = with_sink_runs(slots, None, length=length, sinks=sinks)
+        self.exact = leading_tokens(None, **where, sinks=1)
+        self.slots = with_exact_runs(make_runs(None, self.exact.rest, **where, sizes=sizes, slots=most), self.exact)
         count = self.slots.count.shape[1]
         torch.manual_seed(0)
         self.leaves = [
@@ -81,7 +81,7 @@ class Window:
     def forward(self) -> Tensor:
         """Out (1, h, n, d)."""
         memory = Slots(*self.leaves[3:5], None, self.slots)
-        options: Any = {"window": self.window, "memory_bias": self.leaves[5], "sinks": 1}
+        options: Any = {"window": self.window, "memory_bias": self.leaves[5], "exact": self.exact}
         options["selected"] = self.selected
         return windowed_attention(*self.leaves[:3], lambda: memory, **options)[0]
 

@@ -62,7 +62,7 @@ def implied_map(
     """
     if isinstance(layer, LocalAttention):
         return near_map(weights, window=layer.reach)
-    if layer.reaches_all(hidden.shape[1], output_attentions=True):
+    if layer.covers_all:
         return weights
     if layer.causal or layer.grid is not None or layer.selected_slots:
         raise InputError(
@@ -74,7 +74,8 @@ def implied_map(
     mask = checked_mask(mask, batch=batch, length=length)
     width = weights.shape[-1] - 3 * (layer.window or 0)
     projections = list(layer.groups) if shared.projection is None else [shared.projection]
-    exact = layer.exact_tokens(mask, hidden, shared)
+    whole = layer.reaches_all(length, output_attentions=True)  # each slot is a token
+    exact = None if whole else layer.exact_tokens(mask, hidden, shared)
     parts = []
     for heads, projection in zip(layer.head_groups, projections, strict=True):
         assert isinstance(projection, SequenceProjection)
