@@ -93,7 +93,7 @@ class Stack(nn.Module):
         by_type, states, attentions = self._shared(hidden, positions, shared), [], []
         call, distances = self._way_to_call(), by_type["full_attention"].distance_bias
         alone = () if distances is None else (distances,)
-        in_parts = not (output_attentions or _are_whole(shared)) and can_run_in_parts(self, hidden)
+        in_parts = not _are_whole(shared, weights=output_attentions) and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
                 if output_hidden_states:  # otherwise one layer's states at a time are alive
@@ -131,9 +131,9 @@ class Stack(nn.Module):
         }
 
 
-def _are_whole(shared: dict[str, Any]) -> bool:
-    """Whether what all layers are given is of whole texts."""
-    return "context" in shared or shared.get("query_mask") is not None
+def _are_whole(shared: dict[str, Any], *, weights: bool) -> bool:
+    """Whether what all layers are given, or their ``weights`` that are asked for, is of whole texts."""
+    return weights or "context" in shared or shared.get("query_mask") is not None
 
 
 def _recomputed(layer: nn.Module, *inputs: Any) -> Any:
