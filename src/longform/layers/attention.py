@@ -459,6 +459,14 @@ class LinformerAttention(SelfAttention):
                 "with a wider window"
             )
 
+    def check_marks(self, context: Tensor | None) -> None:
+        """Raise ConfigurationError where tokens cannot be marked: in causal text, a grid and beside a ``context``."""
+        if self.causal or self.grid is not None or context is not None:
+            raise ConfigurationError(
+                "global_attention_mask marks tokens of a text that is read both ways: make the layer with causal=False "
+                "and tile=None, and give no context, or leave the mask out"
+            )
+
     def streams(self, length: int) -> bool:
         """Whether a text of ``length`` tokens may be attended some tokens at a time, from slots and neighbours."""
         plain = self.grid is None and len(self.head_groups) == 1 and not self.causal

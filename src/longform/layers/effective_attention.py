@@ -51,7 +51,7 @@ def effective_attention(
     hidden, mask = layer.prepare(hidden_states, attention_mask)
     hidden = layer.convolve(hidden, mask)
     _, weights = layer(hidden_states, mask, shared=shared, output_attentions=True)
-    return EffectiveAttention(weights, implied_map(layer, weights, hidden, mask, shared=shared))
+    return EffectiveAttention(weights, implied_map(layer, weights, hidden, mask, shared))
 
 
 def implied_map(
@@ -59,7 +59,6 @@ def implied_map(
     weights: Tensor,
     hidden: Tensor,
     mask: Tensor | None = None,
-    *,
     shared: Shared = NOTHING_SHARED,
 ) -> Tensor:
     """The map (B, h, n, n) behind the ``weights`` that ``layer`` returned for ``mask`` (B, n) or None.
@@ -80,7 +79,7 @@ def implied_map(
     mask = checked_mask(mask, batch=batch, length=length)
     width = weights.shape[-1] - 3 * (layer.window or 0)
     projections = list(layer.groups) if shared.projection is None else [shared.projection]
-    exact = layer.exact_tokens(mask, hidden, shared)
+    exact = _exact_tokens(layer, hidden, mask, shared)
     parts = []
     for heads, projection in zip(layer.head_groups, projections, strict=True):
         assert isinstance(projection, SequenceProjection)
@@ -88,6 +87,12 @@ def implied_map(
         parts.append(pad(rows, (0, 0, width - rows.shape[2], 0)))  # weights of heads with fewer slots begin so too
     order = torch.tensor([head for group in layer.head_groups for head in group], device=weights.device)
     return effective_map(weights, torch.cat(parts, dim=1)[:, order.argsort()], window=layer.window)
+
+
+def _exact_tokens(layer: LinformerAttention, hidden: Tensor, mask: Tensor | None, shared: Shared) -> Exact | None:
+    """Tokens that have a slot for themselves beside others: none in a text each of whose slots is a token."""
+    whole = layer.reaches_all(hidden.shape[1], output_attentions=True)
+    return None if whole else layer.exact_tokens(mask, hidden, shared)
 
 
 def value_rows(

@@ -92,7 +92,7 @@ class Stack(nn.Module):
         """
         by_type, states, attentions = self._shared(hidden, positions, shared), [], []
         call, apart = self._way_to_call(), _differentiable(by_type["full_attention"])
-        in_parts = not (output_attentions or _are_whole(shared)) and can_run_in_parts(self, hidden)
+        in_parts = not _are_whole(shared, weights=output_attentions) and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
                 if output_hidden_states:  # otherwise one layer's states at a time are alive
@@ -135,9 +135,9 @@ def _differentiable(shared: Shared) -> tuple[Tensor, ...]:
     return () if shared.distance_bias is None else (shared.distance_bias,)
 
 
-def _are_whole(shared: dict[str, Any]) -> bool:
-    """Whether what all layers are given is of whole texts."""
-    return "context" in shared or shared.get("query_mask") is not None
+def _are_whole(shared: dict[str, Any], *, weights: bool) -> bool:
+    """Whether what all layers are given, or their ``weights`` that are asked for, is of whole texts."""
+    return weights or "context" in shared or shared.get("query_mask") is not None
 
 
 def _recomputed(layer: nn.Module, *inputs: Any) -> Any:
@@ -375,8 +375,7 @@ class LinformerEncoder(Stack):
         if attention is not None:
             attention.check_shape(hidden_states, "hidden_states")
         mask, places = self._read(hidden_states, mask, cache, getattr(attention, "max_length", None))
-        if marks is not None:
-            options["global_attention_mask"] = checked_marks(marks, *hidden_states.shape[:2])
+        options["global_attention_mask"] = checked_marks(marks, *hidden_states.shape[:2])
         hidden = self._with_positions(blank_padding(hidden_states, mask), places)
         out = self.run(hidden, mask, positions=places, cache=cache, **options)
         if len(shape) == 3:  # FSDP2 dislikes views

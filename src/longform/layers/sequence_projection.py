@@ -250,7 +250,8 @@ class DenseProjection(SequenceProjection):
     def of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, exact: Exact | None) -> Slots:
         """E' K and F' V."""
         if exact is not None:
-            mask, (key, value) = exact.rest, (torch.where(exact.rest[..., None, None], x, 0.0) for x in (key, value))
+            mask, there = exact.rest, exact.rest[..., None, None]
+            key, value = torch.where(there, key, 0.0), torch.where(there, value, 0.0)
         rows, usable = self.rows(mask, key.shape[1])
         keys, values = project_heads(key, rows[0]), project_heads(value, rows[-1])
         return Slots(keys, values, usable, None) if self.key_bias is None else self._biased(keys, values, usable)

@@ -33,15 +33,15 @@ def effective_maps(model: nn.Module, **inputs: Tensor) -> tuple[Tensor, ...]:
         mask = moved(mask, order.there)
         inputs = {name: moved(x, order.there) for name, x in inputs.items()}
     out, maps = _without_dropout(base, inputs), []
+    layers: Any = base.encoder.layers
     marks = inputs.get("global_attention_mask")
     shared = Shared(base.encoder.shared_projection, global_attention_mask=None if marks is None else marks.bool())
-    layers: Any = base.encoder.layers
     for layer, weights, hidden in zip(layers, out.attentions, out.hidden_states[:-1], strict=True):
         attention = layer.attention
         assert isinstance(attention, LinformerAttention | LocalAttention)
         source, _ = attention.prepare(layer.attention_norm(hidden) if layer.pre_norm else hidden, mask)
         source = attention.convolve(source, mask)
-        implied = implied_map(attention, weights, source, mask, shared=shared)
+        implied = implied_map(attention, weights, source, mask, shared)
         maps.append(implied if order is None else _in_places(implied, order))
     return tuple(maps)
 

@@ -75,22 +75,14 @@ class Readings:
 
     def elsewhere(self) -> Vectors:
         """``whole``, but right chunks are read in their places of the next document, whose other chunks are around."""
-        right, found, first = set().union(*self.task.right), [], 0
-        texts, spans = [], []
+        right, first, mixed = set().union(*self.task.right), 0, [vectors.copy() for vectors in self.whole]
         for number, own in enumerate(self.chunks):
-            other = self.chunks[(number + 1) % len(self.chunks)]
             places = [place for place in range(len(own)) if first + place in right]
-            pieces = [own[place] if place in places else other[place % len(other)] for place in range(len(own))]
-            starts = np.cumsum([0, *(len(piece) + 1 for piece in pieces)]).tolist()
-            texts.append("\n".join(pieces))
-            spans.append([(starts[place], starts[place] + len(pieces[place])) for place in places])
-            found.append(places)
             first += len(own)
-        asked = [number for number, places in enumerate(found) if places]
-        read = self._pooled("whole", [texts[number] for number in asked], [spans[number] for number in asked])
-        mixed = [vectors.copy() for vectors in self.whole]
-        for number, vectors in zip(asked, read, strict=True):
-            mixed[number][found[number]] = vectors
+            if places:
+                around = self.chunks[(number + 1) % len(self.chunks)]
+                text, spans = among(own, around, places)
+                [mixed[number][places]] = self._pooled("whole", [text], [spans])
         return mixed
 
     def _pooled(self, kind: str, texts: list[str], spans: list[list[tuple[int, int]]]) -> Vectors:
@@ -98,6 +90,15 @@ class Readings:
 
     def _by_document(self, vectors: np.ndarray) -> Vectors:
         return np.split(vectors, np.cumsum([len(chunks) for chunks in self.chunks])[:-1])
+
+
+def among(own: list[str], others: list[str], places: list[int]) -> tuple[str, list[tuple[int, int]]]:
+    """A text of as many chunks as are ``own``: at ``places`` these, else ``others``; and where the former are in it."""
+    pieces = [others[place % len(others)] for place in range(len(own))]
+    for place in places:
+        pieces[place] = own[place]
+    starts = np.cumsum([0, *(len(piece) + 1 for piece in pieces)]).tolist()
+    return "\n".join(pieces), [(starts[place], starts[place] + len(pieces[place])) for place in places]
 
 
 def with_mean(own: Vectors, *_: Any) -> Vectors:

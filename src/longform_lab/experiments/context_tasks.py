@@ -167,16 +167,24 @@ def siblings(chosen: Sequence[Article], tokenizer: Any, limit: int, *, queries: 
     sources = sorted(chosen, key=lambda each: -len(each.text))
     for group, first in enumerate(range(0, len(names), SIBLINGS)):
         some = [sources[(4 * group + place) % len(sources)] for place in range(4)]
-        sentences = [(line, len(offsets_of(tokenizer, line))) for each in some for line in _sentences(each)]
-        passages = [_drawn(sentences, PASSAGE - TAIL, draw, keep=False) for _ in distances]
-        for name in names[first : first + SIBLINGS]:
-            before = sum(map(len, made.spans))
-            found, placed, begun = _sibling(name, passages, distances, sentences, tokenizer, draw)
-            _add(made, some[0].title, found, ["" if place < begun else name for place in range(len(found.spans))])
-            for passage, distance, number in zip(passages, distances, placed, strict=True):
-                words = " ".join(passage.split()[:OPENING_WORDS])
-                _ask(made, f"{name}: {words}", {before + number}, distance)
+        _add_group(made, names[first : first + SIBLINGS], some, distances, tokenizer, draw)
     return made._replace(**{name: getattr(made, name)[:queries] for name in ("queries", "right", "distances")})
+
+
+def _add_group(
+    made: Passages, names: Sequence[str], some: Sequence[Article], distances: Sequence[int], tokenizer: Any,
+    draw: random.Random,
+) -> None:  # fmt: skip
+    """A document about each of ``names``, of the sentences of ``some`` articles, and their queries."""
+    sentences = [(line, len(offsets_of(tokenizer, line))) for each in some for line in _sentences(each)]
+    passages = [_drawn(sentences, PASSAGE - TAIL, draw, keep=False) for _ in distances]
+    for name in names:
+        before = sum(map(len, made.spans))
+        found, placed, begun = _sibling(name, passages, distances, sentences, tokenizer, draw)
+        _add(made, some[0].title, found, ["" if place < begun else name for place in range(len(found.spans))])
+        for passage, distance, number in zip(passages, distances, placed, strict=True):
+            words = " ".join(passage.split()[:OPENING_WORDS])
+            _ask(made, f"{name}: {words}", {before + number}, distance)
 
 
 def _sentences(each: Article) -> list[str]:

@@ -23,7 +23,8 @@ def test_gradients_of_each_text_by_vmap(kind):
     weights = {name: weight.detach() for name, weight in made.layer.named_parameters()}
 
     def loss(given, text):
-        return functional_call(made.layer, given, (text[None],)).square().sum()
+        marks = {"global_attention_mask": made.marks(text[None])}
+        return functional_call(made.layer, given, (text[None],), marks).square().sum()
 
     found = vmap(grad(loss), in_dims=(None, 0), randomness="error")(weights, hidden)
     for i, text in enumerate(hidden):
