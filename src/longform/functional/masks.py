@@ -3,13 +3,14 @@
 Axes: B batch, n tokens, D features.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from longform.errors import InputError
 from longform.functional.execution import has_values
@@ -43,7 +44,7 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
     """
     if attention_mask is None:
         return None
-    refuse_nested(attention_mask)
+    check_tensors(attention_mask=attention_mask)
     if attention_mask.shape != (batch, length):
         raise InputError(
             f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, tokens) = ({batch}, {length}): "
@@ -60,13 +61,31 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
     return None if bool(valid.all()) else valid
 
 
-def refuse_nested(x: Tensor) -> None:
-    """Raise InputError where ``x``, of any shape, is a nested tensor of torch.nested."""
-    if x.is_nested:
-        raise InputError(
-            "an input or its mask is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a "
-            "mask (B, n)"
+def check_tensors(**given: Any) -> None:
+    """Raise InputError where one of ``given``, by name, is no tensor of any shape, or a nested one; None may be."""
+    for name, x in given.items():
+        if x is not None and not (isinstance(x, Tensor) and not x.is_nested):
+            kind = "nested tensor" if isinstance(x, Tensor) else type(x).__name__
+            raise InputError(f"{name} is a {kind}, and has to be a tensor: {_instead(x)}")
+
+
+def _instead(x: Any) -> str:
+    """The way from ``x``, which is no plain tensor, to what is served."""
+    if isinstance(x, PackedSequence):
+        return (
+            "give x of x, lengths = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True), and as a mask "
+            "torch.arange(x.shape[1]) < lengths[:, None]"
         )
+    if isinstance(x, Tensor):
+        return "pad it, x.to_padded_tensor(0.0), and give a mask (B, n), 1 for text"
+    if isinstance(x, Mapping):
+        return "give its entries by their names, model(**batch)"
+    if isinstance(x, list | tuple):
+        return (
+            "pad it, torch.nn.utils.rnn.pad_sequence([torch.as_tensor(x) for x in texts], batch_first=True), and give "
+            "a mask (B, n), 1 for text"
+        )
+    return "torch.as_tensor(array) makes one of an array"
 
 
 def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
@@ -74,11 +93,11 @@ def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None)
     modules have it, or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given,
     and in eager mode on other numbers, which torch adds to the logits of a key; graphs: see ``checked_mask``.
     """
+    check_tensors(attention_mask=attention_mask, key_padding_mask=key_padding_mask)
     if key_padding_mask is None:
         return attention_mask
     if attention_mask is not None:
         raise InputError("give attention_mask (1 for text) or key_padding_mask (True for padding), not both")
-    refuse_nested(key_padding_mask)
     hides = float("-inf") if key_padding_mask.is_floating_point() else 1
     if key_padding_mask.dtype != torch.bool and has_values(key_padding_mask):
         odd = key_padding_mask[(key_padding_mask != 0) & (key_padding_mask != hides)]
@@ -105,6 +124,7 @@ def check_pair_mask(mask: Tensor | None, *, is_causal: bool | None, causal: bool
             "several keys: make the module with causal=True and attention_window= for a causal mask, and use "
             "src_key_padding_mask or key_padding_mask for padding; other masks need full attention"
         )
+    check_tensors(mask=mask)
     if mask is None or not has_values(mask):
         return
     later = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
@@ -184,6 +204,7 @@ def reading_mask(mask: Tensor | None, unread: Tensor | None) -> Tensor | None:
 
     None where these are only those of ``mask``. Raises InputError on another shape.
     """
+    check_tensors(query_expansion_positions=unread)
     if mask is None or unread is None:
         return None
     if unread.shape != mask.shape:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from longform.choices import POOLED, PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
-from longform.functional.masks import mask_of_text, refuse_nested
+from longform.functional.masks import check_tensors, mask_of_text
 from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
 from longform.layers.causal_cache import attend_cached
@@ -384,8 +384,8 @@ class LinformerAttention(SelfAttention):
         if context is not None:
             options: Any = {"context": context, "context_mask": context_mask, "projection": shared.projection}
             return partial(attend_context, **options)
-        if hidden_states.is_nested:  # it has no shape to look at
-            refuse_nested(hidden_states)
+        if not isinstance(hidden_states, Tensor) or hidden_states.is_nested:  # it has no shape to look at
+            check_tensors(hidden_states=hidden_states)
         if not torch.compiler.is_compiling() and 0 in hidden_states.shape[1:-1]:
             return LinformerAttention.attend_nothing
         if self.grid is not None:

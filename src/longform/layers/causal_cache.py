@@ -14,7 +14,7 @@ from torch import Tensor
 
 from longform.errors import InputError
 from longform.functional.execution import has_values
-from longform.functional.masks import TextFirst, blank_padding, checked_mask, text_first
+from longform.functional.masks import TextFirst, blank_padding, check_tensors, checked_mask, text_first
 from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
 from longform.layers.sequence_projection import RunProjection
@@ -75,7 +75,8 @@ class CausalCache:
             self.mask = torch.ones(batch, 0, dtype=torch.bool, device=device)
             self.counted = torch.zeros(batch, 1, dtype=torch.long, device=device)
         past = self.mask[:, :columns]
-        if mask is not None and columns and not mask.is_nested and mask.shape == (batch, columns + length):
+        check_tensors(attention_mask=mask)
+        if mask is not None and columns and mask.shape == (batch, columns + length):
             if has_values(mask, past) and not torch.equal(mask[:, :columns].bool(), past):
                 raise InputError("attention_mask is not what it was in the tokens that the cache has read: begin anew")
             mask = mask[:, columns:]

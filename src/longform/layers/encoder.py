@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.execution import one_pass
-from longform.functional.masks import blank_padding, check_pair_mask, checked_mask, mask_of_text, refuse_nested
+from longform.functional.masks import blank_padding, check_pair_mask, check_tensors, checked_mask, mask_of_text
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
@@ -315,7 +315,7 @@ class LinformerEncoder(Stack):
         Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
         other shapes and masks.
         """
-        refuse_nested(hidden_states)
+        check_tensors(hidden_states=hidden_states, context=context, context_mask=context_mask)
         padding = src_key_padding_mask if key_padding_mask is None else key_padding_mask
         text = mask_of_text(attention_mask, padding)
         one_text = hidden_states.dim() == 2

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from longform.errors import InputError
 from longform.functional.execution import autocasts
-from longform.functional.masks import blank_padding, checked_mask, refuse_nested
+from longform.functional.masks import blank_padding, check_tensors, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
 from longform.layers.linear import are_affine, set_training
@@ -97,14 +97,15 @@ class SelfAttention(nn.Module, ABC):
         another shape.
         """
         width = self.context_size if name == "context" else self.hidden_size
-        if hidden_states.is_nested or hidden_states.shape[2:] != (width,):
+        if not isinstance(hidden_states, Tensor) or hidden_states.is_nested or hidden_states.shape[2:] != (width,):
             self.check_shape(hidden_states, name)
         hidden = hidden_states
         batch, length, _ = hidden.shape
         if self.max_length is not None and length > self.max_length:
             raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
         if mask is not None:
-            if mask.is_nested or mask.dtype != torch.bool or mask.shape != (batch, length):
+            plain = isinstance(mask, Tensor) and not mask.is_nested and mask.dtype == torch.bool
+            if not plain or mask.shape != (batch, length):
                 mask = checked_mask(mask, batch=batch, length=length)
             hidden = blank_padding(hidden, mask)
         if hidden.dtype == torch.float32 and autocasts(hidden):
@@ -123,8 +124,7 @@ class SelfAttention(nn.Module, ABC):
 
     def check_shape(self, x: Tensor, name: str) -> None:
         """Raise InputError unless ``x`` is (B, n, width), by the width of hidden states or of a context."""
-        if x.is_nested:
-            refuse_nested(x)
+        check_tensors(**{name: x})
         width = self.context_size if name == "context" else self.hidden_size
         if x.dim() != 3 or x.shape[2] != width:
             what = "context_size" if name == "context" else "hidden_size"

@@ -19,10 +19,10 @@ from longform.functional.masks import (
     TextFirst,
     blank_padding,
     check_one_text,
+    check_tensors,
     checked_mask,
     moved,
     reading_mask,
-    refuse_nested,
     text_first,
 )
 from longform.functional.pooling import pooled
@@ -190,10 +190,10 @@ def _all_moved(there: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, .
 def _check_numbers(tokens: Tensor, **given: Tensor | None) -> None:
     """Raise InputError unless each of ``given`` is whole numbers (n), (1, n) or (B, n) of ``tokens`` (B, n, ...)."""
     batch, length = tokens.shape[:2]
+    check_tensors(**given)
     for name, x in given.items():
         if x is None:
             continue
-        refuse_nested(x)
         whole = not (x.is_floating_point() or x.dtype == torch.bool)
         if (
             not whole
@@ -374,11 +374,11 @@ class TextReader(nn.Module):
         return None if self.pool is None else self.pool(hidden, mask)
 
     def _checked_input(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+        check_tensors(input_ids=input_ids, inputs_embeds=inputs_embeds)
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds, and not both")
         given = input_ids if input_ids is not None else inputs_embeds
         assert given is not None
-        refuse_nested(given)
         vectors = inputs_embeds is not None
         features = (self.config.word_embedding_size,) if vectors else ()
         if given.dim() < 2 or given.shape[2:] != features or given.is_floating_point() != vectors:
