@@ -147,7 +147,7 @@ def _is_compiled() -> bool:
 class TextFirst(NamedTuple):
     """Rows moved to begin with their text: positions that tokens come from, long (B, n), ``there`` and ``back``.
 
-    What stood before a text comes after it: all padding but holes in a text is then on the right.
+    What stood before a text comes after it, or ``without_holes`` all padding.
     """
 
     there: Tensor
@@ -168,6 +168,18 @@ def text_first(mask: Tensor | None) -> TextFirst | None:
     there, back = positions + before, positions - before
     # Not %: ONNX knows no remainder by the length of a dimension.
     return TextFirst(torch.where(there < length, there, there - length), torch.where(back < 0, back + length, back))
+
+
+def without_holes(mask: Tensor | None) -> TextFirst | None:
+    """The moves of all padding behind the text of its row, by ``mask`` bool (B, n) or None; None where it is there."""
+    if mask is None or unseen_lengths() is not None:
+        return None
+    if has_values(mask) and bool((mask[:, 1:] <= mask[:, :-1]).all()):
+        return None
+    behind = mask.sum(dim=1, keepdim=True) + (~mask).cumsum(dim=1)
+    back = torch.where(mask, mask.cumsum(dim=1), behind) - 1
+    positions = torch.arange(mask.shape[1], device=mask.device).expand_as(back)
+    return TextFirst(torch.zeros_like(back).scatter(1, back, positions), back)
 
 
 def first_token(mask: Tensor) -> Tensor:

@@ -2,11 +2,13 @@
 
 A layer keeps the keys and values of two blocks, the hidden states of one run and one slot for each run before them. The
 slot of the run that is being read is formed anew with each token; it is seen only when two more blocks have begun.
-Padding has a place, as it has in a whole text, unless it stands before all text of a row of a model.
+Padding has a place, as it has in a whole text; in the text of a model it has none, in whichever turn it stands.
 
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, w window, c tokens of a run, s sinks, S slots, r taps.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from longform.errors import InputError
 from longform.functional.execution import has_values
-from longform.functional.masks import TextFirst, blank_padding, check_tensors, checked_mask, text_first
+from longform.functional.masks import TextFirst, blank_padding, check_tensors, checked_mask, without_holes
 from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
 from longform.layers.sequence_projection import RunProjection
@@ -65,12 +67,13 @@ class CausalCache:
     ) -> tuple[Tensor | None, TextFirst | None, Tensor]:
         """Note the next columns ``given`` (B, n, ...), whose ``mask`` is (B, n), or (B, m + n) with all before them.
 
-        ``from_text``: a row's places begin with its text. ``layers`` and ``most`` columns (None: any number): of the
+        ``from_text``: only text has places. ``layers`` and ``most`` columns (None: any number): of the
         encoder. Returns the mask of the n columns, bool or None where nothing is padded; how they are moved, so that
         places follow one another; and these places, long (B, n). Raises InputError for what cannot be the next columns.
         """
         (batch, length), columns, device = given.shape[:2], self.get_seq_length(), given.device
         self._check(batch, length, layers, most)
+        _replace(self, partial(_brought, device=device))
         if not columns:
             self.mask = torch.ones(batch, 0, dtype=torch.bool, device=device)
             self.counted = torch.zeros(batch, 1, dtype=torch.long, device=device)
@@ -83,11 +86,11 @@ class CausalCache:
         mask = checked_mask(mask, batch=batch, length=length)
         now = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
         self.mask = torch.cat([past, now], dim=1)
-        counted = self.mask.cumsum(dim=1) > 0 if from_text else torch.ones_like(self.mask)
+        counted = self.mask if from_text else torch.ones_like(self.mask)
         before = counted[:, :columns].sum(dim=1, keepdim=True)
         for layer in self.layers:
             layer.after = counted.sum(dim=1)
-        order = text_first(mask | (before > 0)) if from_text and mask is not None else None
+        order = without_holes(mask) if from_text else None
         return mask, order, before + torch.arange(length, device=device)
 
     def _check(self, batch: int, length: int, layers: int, most: int | None) -> None:
@@ -108,7 +111,7 @@ class CausalCache:
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Keep the rows ``beam_idx`` (B',), by Hugging Face's name."""
         for part in (self, *self.layers):
-            _reorder(part, beam_idx)
+            _replace(part, lambda x: x.index_select(0, beam_idx.to(x.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Have each row ``repeats`` times, by Hugging Face's name."""
@@ -128,11 +131,17 @@ class CausalCache:
         return sum(x.numel() for layer in self.layers for x in vars(layer).values() if isinstance(x, Tensor))
 
 
-def _reorder(part: LayerCache | CausalCache, rows: Tensor) -> None:
-    """Keep the rows ``rows`` long (B',) of the batch, in that order: what a search by beams asks for."""
+def _replace(part: LayerCache | CausalCache, change: Callable[[Tensor], Tensor]) -> None:
+    """Put ``change`` of each tensor of ``part`` in its place."""
     for name, x in vars(part).items():
         if isinstance(x, Tensor):
-            setattr(part, name, x.index_select(0, rows.to(x.device)))
+            setattr(part, name, change(x))
+
+
+def _brought(x: Tensor, device: torch.device) -> Tensor:
+    """``x`` on ``device``, and outside of inference mode no tensor of that, to which nothing may be written there."""
+    frozen = x.is_inference() and not torch.is_inference_mode_enabled()
+    return x.to(device, copy=True) if frozen or x.device != device else x
 
 
 def attend_cached(
@@ -141,6 +150,7 @@ def attend_cached(
     """LinformerAttention's steps for hidden_states (B, n, D) that go on from the cache in ``shared``, or fill it:
     (B, n, h d), and weights or None. Raises InputError for weights of tokens that go on.
     """
+    _replace(shared.cache, partial(_brought, device=hidden_states.device))
     if shared.cache.begun:
         return _attend_next(attention, hidden_states, mask, shared, output_attentions=output_attentions), None
     x, mask = attention.prepare(hidden_states, mask)
@@ -218,7 +228,7 @@ def _attend_one(attention: Attention, given: Tensor, text: Tensor, shared: Share
     advances = at < cache.after
     hidden = given
     if attention.convolution is not None:
-        read = torch.cat([cache.taps, given], dim=1)
+        read = torch.cat([cache.taps.to(given.dtype), given], dim=1)
         hidden = blank_padding(attention.convolution(read)[:, -1:], text)
         cache.taps = torch.where(advances[:, None, None], read[:, 1:], cache.taps)
     query = attention.queries(hidden, shared.rotation).transpose(1, 2)
@@ -298,9 +308,12 @@ def _at(x: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _put(x: Tensor, place: Tensor, row: Tensor) -> Tensor:
-    """x (B, n, ...) with ``row`` (B, 1, ...) in ``place`` long (B,): written there where no gradient is wanted."""
-    index = place.view(-1, 1, *(1,) * (x.dim() - 2)).expand(-1, 1, *x.shape[2:])
-    return x.scatter(1, index, row.to(x.dtype)) if torch.is_grad_enabled() else x.scatter_(1, index, row.to(x.dtype))
+    """x (B, n, ...), in the dtype of ``row`` (B, 1, ...), with that in ``place`` long (B,): written there where no
+    gradient is wanted, of this or of what was there.
+    """
+    index, x = place.view(-1, 1, *(1,) * (x.dim() - 2)).expand(-1, 1, *x.shape[2:]), x.to(row.dtype)
+    wanted = torch.is_grad_enabled() or x.requires_grad
+    return x.scatter(1, index, row) if wanted else x.scatter_(1, index, row)
 
 
 def _widened(x: Tensor, length: int) -> Tensor:

@@ -84,7 +84,7 @@ class Stack(nn.Module):
         afterwards; ``cache``: earlier tokens, of causal layers; ``shared``: more of what all layers are given.
         """
         by_type, states, attentions = self._shared(hidden, positions, shared), [], []
-        call, distances = self._way_to_call(), by_type["full_attention"].distance_bias
+        call, distances = self._way_to_call(cache), by_type["full_attention"].distance_bias
         alone = () if distances is None else (distances,)
         in_parts = not (output_attentions or _are_whole(shared)) and can_run_in_parts(self, hidden)
         with one_pass():
@@ -108,8 +108,17 @@ class Stack(nn.Module):
             tuple(attentions) if output_attentions else None,
         )
 
-    def _way_to_call(self) -> Callable[..., Any]:
-        """The function that calls a layer: one that computes it again in the backward pass, where that is asked for."""
+    def _way_to_call(self, cache: CausalCache | None) -> Callable[..., Any]:
+        """The function that calls a layer: one that computes it again in the backward pass, where that is asked for.
+
+        Raises InputError where a layer would read its part of the ``cache`` again then.
+        """
+        trained = cache is not None and self.training and torch.is_grad_enabled()
+        if trained and (self.recompute or any(getattr(x, "gradient_checkpointing", False) for x in self.layers)):
+            raise InputError(
+                "gradient checkpointing computes layers again, which would read the same tokens into the cache twice: "
+                "leave the cache out (use_cache=False), or the checkpointing, or call under torch.no_grad()"
+            )
         return _recomputed if self.recompute and self.training else nn.Module.__call__
 
     def _shared(self, hidden: Tensor, positions: Tensor | None, more: dict[str, Any]) -> dict[str, Shared]:

@@ -24,6 +24,7 @@ from longform.functional.masks import (
     moved,
     reading_mask,
     text_first,
+    without_holes,
 )
 from longform.functional.pooling import pooled
 from longform.functional.positions.rotary import plain_frequencies
@@ -264,7 +265,8 @@ class TextReader(nn.Module):
         """Encode input_ids long (B, n) or inputs_embeds (B, n, D) under attention_mask (B, n) of 1 and 0.
 
         Padding may stand on either side of a text: positions count from its first token, unless ``position_ids`` (n),
-        (1, n) or (B, n) gives them, of one text a row, and what is returned stands in the places of the input.
+        (1, n) or (B, n) gives them, of one text a row, and what is returned stands in the places of the input. Padding
+        within a text has a position, in a causal model, which reads turns padded one by one, none.
         ``output_attentions`` computes the weights explicitly: (B, h, n, k) a layer, see LinformerAttention.
         ``query_expansion_positions`` bool (B, n), from sentence-transformers' MultiVectorEncoder: tokens that
         attention_mask hides and that have states all the same; they read the text, and no token reads them.
@@ -323,7 +325,7 @@ class TextReader(nn.Module):
             sizes = {"layers": self.config.num_hidden_layers, "most": self.config.max_position_embeddings}
             return cache.read(mask, given, from_text=True, **sizes)
         mask = checked_mask(mask, batch=given.shape[0], length=given.shape[1])
-        return mask, text_first(mask), None
+        return mask, without_holes(mask) if self.config.causal else text_first(mask), None
 
     def _check_cache(self, cache: object) -> None:
         if not isinstance(cache, CausalCache):
