@@ -136,6 +136,14 @@ def model(kind: str, cls: type = LinformerModel, **options: Any) -> Any:
     return made
 
 
+def checkpointed(made: Any, *, reentrant: bool) -> Any:
+    """``made`` itself, with Hugging Face's gradient checkpointing."""
+    name = "activation_checkpointing_enable"  # transformers 5.2x; before: gradient_checkpointing_enable
+    getattr(made, name if hasattr(made, name) else "gradient_checkpointing_enable")({"use_reentrant": reentrant})
+    made.enable_input_require_grads()
+    return made
+
+
 def text(batch: int, length: int) -> dict[str, Tensor]:
     """Each row one token shorter than the one before."""
     mask = (torch.arange(length) < torch.arange(length, length - batch, -1).clamp(min=1)[:, None]).long()

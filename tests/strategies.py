@@ -52,6 +52,16 @@ def texts(
     return Text(rows, length, torch.tensor([draw(mask_rows(length, kinds)) for _ in range(rows)]))
 
 
+@st.composite
+def turns(draw: st.DrawFn, *, longest: int = 12, most: int = 4, batch: int = 3) -> list[Tensor]:
+    """Masks (B, n) of turns one after the other: each row of each padded behind, in front, in holes, whole, or not."""
+    rows, masks = draw(st.integers(1, batch)), []
+    for length in draw(st.lists(st.integers(1, longest), min_size=1, max_size=most)):
+        row = st.one_of(mask_rows(length), mask_rows(length, ("right",)).map(lambda drawn: drawn[::-1]))
+        masks.append(torch.tensor([draw(row) for _ in range(rows)]))
+    return masks
+
+
 seeds = st.integers(0, 2**31 - 1)
 
 

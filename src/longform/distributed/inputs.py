@@ -61,7 +61,7 @@ def give_part(
     _check_given(model, given)
     sequence = sequence_group(model)
     tokens = given.get("input_ids") if given.get("inputs_embeds") is None else given["inputs_embeds"]
-    if tokens is None or tokens.shape[1] == 0:
+    if not isinstance(tokens, Tensor) or tokens.shape[1] == 0:
         return (), given  # which the model itself refuses
     if not torch.compiler.is_compiling():
         check_same_texts(given, sequence.group, tokens.device)

@@ -3,13 +3,14 @@
 Axes: B batch, n tokens, D features.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from longform.errors import InputError
 from longform.functional.execution import has_values
@@ -58,7 +59,7 @@ def checked_marks(global_attention_mask: Tensor | None, batch: int, length: int)
 
 
 def _as_bool(mask: Tensor, shape: tuple[int, int], name: str, meaning: str) -> Tensor:
-    refuse_nested(mask)
+    check_tensors(**{name: mask})
     if mask.shape != shape:
         raise InputError(
             f"{name} has shape {tuple(mask.shape)}, expected (batch, tokens) = {shape}: one 0 or 1 for each token"
@@ -74,13 +75,31 @@ def _as_bool(mask: Tensor, shape: tuple[int, int], name: str, meaning: str) -> T
     return marked
 
 
-def refuse_nested(x: Tensor) -> None:
-    """Raise InputError where ``x``, of any shape, is a nested tensor of torch.nested."""
-    if x.is_nested:
-        raise InputError(
-            "an input or its mask is a nested tensor, which is not served: pad it, x.to_padded_tensor(0.0), and give a "
-            "mask (B, n)"
+def check_tensors(**given: Any) -> None:
+    """Raise InputError where one of ``given``, by name, is no tensor of any shape, or a nested one; None may be."""
+    for name, x in given.items():
+        if x is not None and not (isinstance(x, Tensor) and not x.is_nested):
+            kind = "nested tensor" if isinstance(x, Tensor) else type(x).__name__
+            raise InputError(f"{name} is a {kind}, and has to be a tensor: {_instead(x)}")
+
+
+def _instead(x: Any) -> str:
+    """The way from ``x``, which is no plain tensor, to what is served."""
+    if isinstance(x, PackedSequence):
+        return (
+            "give x of x, lengths = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True), and as a mask "
+            "torch.arange(x.shape[1]) < lengths[:, None]"
         )
+    if isinstance(x, Tensor):
+        return "pad it, x.to_padded_tensor(0.0), and give a mask (B, n), 1 for text"
+    if isinstance(x, Mapping):
+        return "give its entries by their names, model(**batch)"
+    if isinstance(x, list | tuple):
+        return (
+            "pad it, torch.nn.utils.rnn.pad_sequence([torch.as_tensor(x) for x in texts], batch_first=True), and give "
+            "a mask (B, n), 1 for text"
+        )
+    return "torch.as_tensor(array) makes one of an array"
 
 
 def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
@@ -88,11 +107,11 @@ def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None)
     modules have it, or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given,
     and in eager mode on other numbers, which torch adds to the logits of a key; graphs: see ``checked_mask``.
     """
+    check_tensors(attention_mask=attention_mask, key_padding_mask=key_padding_mask)
     if key_padding_mask is None:
         return attention_mask
     if attention_mask is not None:
         raise InputError("give attention_mask (1 for text) or key_padding_mask (True for padding), not both")
-    refuse_nested(key_padding_mask)
     hides = float("-inf") if key_padding_mask.is_floating_point() else 1
     if key_padding_mask.dtype != torch.bool and has_values(key_padding_mask):
         odd = key_padding_mask[(key_padding_mask != 0) & (key_padding_mask != hides)]
@@ -119,6 +138,7 @@ def check_pair_mask(mask: Tensor | None, *, is_causal: bool | None, causal: bool
             "several keys: make the module with causal=True and attention_window= for a causal mask, and use "
             "src_key_padding_mask or key_padding_mask for padding; other masks need full attention"
         )
+    check_tensors(mask=mask)
     if mask is None or not has_values(mask):
         return
     later = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
@@ -141,7 +161,7 @@ def is_compiled() -> bool:
 class TextFirst(NamedTuple):
     """Rows moved to begin with their text: positions that tokens come from, long (B, n), ``there`` and ``back``.
 
-    What stood before a text comes after it: all padding but holes in a text is then on the right.
+    What stood before a text comes after it, or ``without_holes`` all padding.
     """
 
     there: Tensor
@@ -162,6 +182,18 @@ def text_first(mask: Tensor | None) -> TextFirst | None:
     there, back = positions + before, positions - before
     # Not %: ONNX knows no remainder by the length of a dimension.
     return TextFirst(torch.where(there < length, there, there - length), torch.where(back < 0, back + length, back))
+
+
+def without_holes(mask: Tensor | None) -> TextFirst | None:
+    """The moves of all padding behind the text of its row, by ``mask`` bool (B, n) or None; None where it is there."""
+    if mask is None or unseen_lengths() is not None:
+        return None
+    if has_values(mask) and bool((mask[:, 1:] <= mask[:, :-1]).all()):
+        return None
+    behind = mask.sum(dim=1, keepdim=True) + (~mask).cumsum(dim=1)
+    back = torch.where(mask, mask.cumsum(dim=1), behind) - 1
+    positions = torch.arange(mask.shape[1], device=mask.device).expand_as(back)
+    return TextFirst(torch.zeros_like(back).scatter(1, back, positions), back)
 
 
 def first_token(mask: Tensor) -> Tensor:
@@ -198,6 +230,7 @@ def reading_mask(mask: Tensor | None, unread: Tensor | None) -> Tensor | None:
 
     None where these are only those of ``mask``. Raises InputError on another shape.
     """
+    check_tensors(query_expansion_positions=unread)
     if mask is None or unread is None:
         return None
     if unread.shape != mask.shape:

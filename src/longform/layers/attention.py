@@ -3,7 +3,6 @@
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, k slots, w window.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -14,10 +13,10 @@ from longform.choices import PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
 from longform.functional.execution import cached_in_forward
-from longform.functional.masks import checked_marks, mask_of_text, refuse_nested
+from longform.functional.masks import check_tensors, checked_marks, mask_of_text
 from longform.functional.slots import Exact, Slots, leading_tokens, marked_tokens
 from longform.functional.window import windowed_attention
-from longform.layers.causal_cache import attend_cached
+from longform.layers.causal_cache import CachedAttention, attend_cached
 from longform.layers.geometry import (
     Lengths,
     Projection,
@@ -29,7 +28,7 @@ from longform.layers.grids import Arrangement, Grid, arrangement, of_flat_grid
 from longform.layers.head_groups import Group, attend_by_groups, equal_lengths, repeated_heads, slots_of_groups
 from longform.layers.linear import Weights, add_to, are_affine
 from longform.layers.names import named
-from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
+from longform.layers.self_attention import NOTHING_SHARED, Shared
 from longform.layers.sequence_projection import DenseProjection, SequenceProjection, in_process_group, make_projection
 from longform.layers.short_convolution import ShortConvolution
 
@@ -47,7 +46,7 @@ def _move(module: nn.Module, device: torch.device | str | None, dtype: torch.dty
         module.to(device=device, dtype=dtype)
 
 
-class LinformerAttention(SelfAttention):
+class LinformerAttention(CachedAttention):
     """Multi-head self-attention in O(n k): softmax(Q K'ᵀ / sqrt(d)) V' over k slots (paper §4, equation 7).
 
     ::
@@ -262,15 +261,15 @@ class LinformerAttention(SelfAttention):
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
         shared = shared if context is None else shared._replace(context=context, context_mask=context_mask)
-        if hidden_states.is_nested:  # it has no shape to look at
-            refuse_nested(hidden_states)
+        if not isinstance(hidden_states, Tensor) or hidden_states.is_nested:  # it has no shape to look at
+            check_tensors(hidden_states=hidden_states)
         if global_attention_mask is not None:
             marks = checked_marks(global_attention_mask, hidden_states.shape[0], hidden_states.shape[1])
             shared = shared._replace(global_attention_mask=marks)
         marked = shared.global_attention_mask is not None
         if marked or shared.distance_bias is not None or shared.query_mask is not None:
             self.check_shared(shared, hidden_states)
-        if shared.cache is not None and hidden_states.shape[1]:
+        if shared.cache is not None:
             out, weights = attend_cached(self, hidden_states, mask, shared=shared, output_attentions=output_attentions)
         else:
             out, weights = self.attend(hidden_states, mask, grid, shared, output_attentions=output_attentions)
@@ -471,12 +470,6 @@ class LinformerAttention(SelfAttention):
         """Whether a text of ``length`` tokens may be attended some tokens at a time, from slots and neighbours."""
         plain = self.grid is None and len(self.head_groups) == 1 and not self.causal
         return plain and not self.reaches_all(length)
-
-    def attend_nothing(self, hidden_states: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Attention of hidden_states (B, n, D), of ``shape`` before, to no tokens: zeros, and weights (B, h, n, 0)."""
-        batch, length = hidden_states.shape[:2]
-        out = hidden_states.new_zeros(*shape[:-1], self.num_heads * self.head_dim)
-        return out, hidden_states.new_zeros(batch, self.num_heads, length, 0)
 
     def _repeated_sides(self) -> list[Weights]:
         """Weights of keys and values with the rows of each head as often as heads of queries share it."""

@@ -2,25 +2,27 @@
 
 A layer keeps the keys and values of two blocks, the hidden states of one run and one slot for each run before them. The
 slot of the run that is being read is formed anew with each token; it is seen only when two more blocks have begun.
-Padding has a place, as it has in a whole text, unless it stands before all text of a row of a model.
+Padding has a place, as it has in a whole text; in the text of a model it has none, in whichever turn it stands.
 
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, w window, c tokens of a run, s sinks, S slots, r taps.
 """
 
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longform.errors import InputError
 from longform.functional.execution import has_values
-from longform.functional.masks import TextFirst, blank_padding, checked_mask, text_first
+from longform.functional.masks import TextFirst, blank_padding, check_tensors, checked_mask, without_holes
 from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
+from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
 from longform.layers.sequence_projection import RunProjection
 
-Attention = Any  # a causal LinformerAttention, whose module calls this one
-Shared = Any  # what a model hands to its layers, which has a LayerCache
 ROOM = 64  # slots that are added at a time where texts have no longest length
 
 
@@ -65,28 +67,30 @@ class CausalCache:
     ) -> tuple[Tensor | None, TextFirst | None, Tensor]:
         """Note the next columns ``given`` (B, n, ...), whose ``mask`` is (B, n), or (B, m + n) with all before them.
 
-        ``from_text``: a row's places begin with its text. ``layers`` and ``most`` columns (None: any number): of the
+        ``from_text``: only text has places. ``layers`` and ``most`` columns (None: any number): of the
         encoder. Returns the mask of the n columns, bool or None where nothing is padded; how they are moved, so that
         places follow one another; and these places, long (B, n). Raises InputError for what cannot be the next columns.
         """
         (batch, length), columns, device = given.shape[:2], self.get_seq_length(), given.device
         self._check(batch, length, layers, most)
+        _replace(self, partial(_brought, device=device))
         if not columns:
             self.mask = torch.ones(batch, 0, dtype=torch.bool, device=device)
             self.counted = torch.zeros(batch, 1, dtype=torch.long, device=device)
         past = self.mask[:, :columns]
-        if mask is not None and columns and not mask.is_nested and mask.shape == (batch, columns + length):
+        check_tensors(attention_mask=mask)
+        if mask is not None and columns and mask.shape == (batch, columns + length):
             if has_values(mask, past) and not torch.equal(mask[:, :columns].bool(), past):
                 raise InputError("attention_mask is not what it was in the tokens that the cache has read: begin anew")
             mask = mask[:, columns:]
         mask = checked_mask(mask, batch=batch, length=length)
         now = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
         self.mask = torch.cat([past, now], dim=1)
-        counted = self.mask.cumsum(dim=1) > 0 if from_text else torch.ones_like(self.mask)
+        counted = self.mask if from_text else torch.ones_like(self.mask)
         before = counted[:, :columns].sum(dim=1, keepdim=True)
         for layer in self.layers:
             layer.after = counted.sum(dim=1)
-        order = text_first(mask | (before > 0)) if from_text and mask is not None else None
+        order = without_holes(mask) if from_text else None
         return mask, order, before + torch.arange(length, device=device)
 
     def _check(self, batch: int, length: int, layers: int, most: int | None) -> None:
@@ -107,7 +111,7 @@ class CausalCache:
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Keep the rows ``beam_idx`` (B',), by Hugging Face's name."""
         for part in (self, *self.layers):
-            _reorder(part, beam_idx)
+            _replace(part, lambda x: x.index_select(0, beam_idx.to(x.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Have each row ``repeats`` times, by Hugging Face's name."""
@@ -127,19 +131,48 @@ class CausalCache:
         return sum(x.numel() for layer in self.layers for x in vars(layer).values() if isinstance(x, Tensor))
 
 
-def _reorder(part: LayerCache | CausalCache, rows: Tensor) -> None:
-    """Keep the rows ``rows`` long (B',) of the batch, in that order: what a search by beams asks for."""
+def _replace(part: LayerCache | CausalCache, change: Callable[[Tensor], Tensor]) -> None:
+    """Put ``change`` of each tensor of ``part`` in its place."""
     for name, x in vars(part).items():
         if isinstance(x, Tensor):
-            setattr(part, name, x.index_select(0, rows.to(x.device)))
+            setattr(part, name, change(x))
+
+
+def _brought(x: Tensor, device: torch.device) -> Tensor:
+    """``x`` on ``device``, and outside of inference mode no tensor of that, to which nothing may be written there."""
+    frozen = x.is_inference() and not torch.is_inference_mode_enabled()
+    return x.to(device, copy=True) if frozen or x.device != device else x
+
+
+class CachedAttention(SelfAttention):
+    """Base of attention that can go on from a cache: its window w, or None, sinks s, and how slots weigh beside it."""
+
+    window: int | None
+    sinks: int
+    memory_budget: float | None
+    memory_bias: nn.Parameter | None
+    groups: nn.ModuleList
+
+    @abstractmethod
+    def shorten_heads(
+        self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED
+    ) -> Slots:
+        """Slots from keys and values (B, h, n, d) of x (B, n, D)."""
+
+    @abstractmethod
+    def near_and_far(self, mask: Tensor | None, x: Tensor, shared: Shared) -> dict[str, Any]:
+        """Options of ``windowed_attention`` for x (B, n, D)."""
 
 
 def attend_cached(
-    attention: Attention, hidden_states: Tensor, mask: Tensor | None, *, shared: Shared, output_attentions: bool
+    attention: CachedAttention, hidden_states: Tensor, mask: Tensor | None, *, shared: Shared, output_attentions: bool
 ) -> tuple[Tensor, Tensor | None]:
     """LinformerAttention's steps for hidden_states (B, n, D) that go on from the cache in ``shared``, or fill it:
     (B, n, h d), and weights or None. Raises InputError for weights of tokens that go on.
     """
+    if not hidden_states.shape[1]:
+        return attention.attend_nothing(hidden_states, hidden_states.shape)
+    _replace(shared.cache, partial(_brought, device=hidden_states.device))
     if shared.cache.begun:
         return _attend_next(attention, hidden_states, mask, shared, output_attentions=output_attentions), None
     x, mask = attention.prepare(hidden_states, mask)
@@ -160,7 +193,7 @@ def attend_cached(
 
 
 def _remember(
-    attention: Attention, given: Tensor, hidden: Tensor, heads: tuple[Tensor, Tensor], slots: Slots,
+    attention: CachedAttention, given: Tensor, hidden: Tensor, heads: tuple[Tensor, Tensor], slots: Slots,
     mask: Tensor | None, shared: Shared,
 ) -> None:  # fmt: skip
     """Fill the cache in ``shared`` with a text: ``given`` (B, n, D), ``hidden`` after the short convolution, keys and
@@ -189,7 +222,7 @@ def _remember(
 
 
 def _attend_next(
-    attention: Attention, given: Tensor, mask: Tensor | None, shared: Shared, *, output_attentions: bool
+    attention: CachedAttention, given: Tensor, mask: Tensor | None, shared: Shared, *, output_attentions: bool
 ) -> Tensor:
     """The input of the output projection, (B, n, h d), of n more tokens ``given`` (B, n, D), one after the other."""
     if output_attentions:
@@ -206,7 +239,7 @@ def _attend_next(
     return torch.cat(out, dim=1)
 
 
-def _attend_one(attention: Attention, given: Tensor, text: Tensor, shared: Shared) -> Tensor:
+def _attend_one(attention: CachedAttention, given: Tensor, text: Tensor, shared: Shared) -> Tensor:
     """One token of each row, (B, 1, D) -> (B, 1, h d); ``text`` (B, 1): which are no padding.
 
     Padding after a row's last place is put there too, and written over by what comes in that place.
@@ -217,7 +250,7 @@ def _attend_one(attention: Attention, given: Tensor, text: Tensor, shared: Share
     advances = at < cache.after
     hidden = given
     if attention.convolution is not None:
-        read = torch.cat([cache.taps, given], dim=1)
+        read = torch.cat([cache.taps.to(given.dtype), given], dim=1)
         hidden = blank_padding(attention.convolution(read)[:, -1:], text)
         cache.taps = torch.where(advances[:, None, None], read[:, 1:], cache.taps)
     query = attention.queries(hidden, shared.rotation).transpose(1, 2)
@@ -249,7 +282,7 @@ def _attend_one(attention: Attention, given: Tensor, text: Tensor, shared: Share
     return torch.einsum("bhs,bshd->bhd", logits.softmax(dim=-1).to(values.dtype), values).flatten(1)[:, None]
 
 
-def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjection, run: int) -> None:
+def _form_slot(attention: CachedAttention, cache: LayerCache, projection: RunProjection, run: int) -> None:
     """Put the slot of the run that the last token belongs to, and that of a sink, in their places."""
     at, sinks = cache.length, attention.sinks
     own = _run_of(at[:, None], run)
@@ -278,7 +311,7 @@ def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjectio
     cache.count = _put(cache.count, place, torch.where(leads[:, None], _at(cache.holds, here), slots.runs.count))
 
 
-def _sizes(attention: Attention, shared: Shared) -> tuple[RunProjection, int, int]:
+def _sizes(attention: CachedAttention, shared: Shared) -> tuple[RunProjection, int, int]:
     projection = attention.groups[0]
     assert isinstance(projection, RunProjection)
     assert attention.window is not None
@@ -297,9 +330,12 @@ def _at(x: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _put(x: Tensor, place: Tensor, row: Tensor) -> Tensor:
-    """x (B, n, ...) with ``row`` (B, 1, ...) in ``place`` long (B,): written there where no gradient is wanted."""
-    index = place.view(-1, 1, *(1,) * (x.dim() - 2)).expand(-1, 1, *x.shape[2:])
-    return x.scatter(1, index, row.to(x.dtype)) if torch.is_grad_enabled() else x.scatter_(1, index, row.to(x.dtype))
+    """x (B, n, ...), in the dtype of ``row`` (B, 1, ...), with that in ``place`` long (B,): written there where no
+    gradient is wanted, of this or of what was there.
+    """
+    index, x = place.view(-1, 1, *(1,) * (x.dim() - 2)).expand(-1, 1, *x.shape[2:]), x.to(row.dtype)
+    wanted = torch.is_grad_enabled() or x.requires_grad
+    return x.scatter(1, index, row) if wanted else x.scatter_(1, index, row)
 
 
 def _widened(x: Tensor, length: int) -> Tensor:

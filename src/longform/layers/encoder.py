@@ -16,10 +16,10 @@ from longform.functional.execution import one_pass
 from longform.functional.masks import (
     blank_padding,
     check_pair_mask,
+    check_tensors,
     checked_marks,
     checked_mask,
     mask_of_text,
-    refuse_nested,
 )
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
@@ -91,7 +91,7 @@ class Stack(nn.Module):
         afterwards; ``cache``: earlier tokens, of causal layers; ``shared``: more of what all layers are given.
         """
         by_type, states, attentions = self._shared(hidden, positions, shared), [], []
-        call, apart = self._way_to_call(), _differentiable(by_type["full_attention"])
+        call, apart = self._way_to_call(cache), _differentiable(by_type["full_attention"])
         in_parts = not _are_whole(shared, weights=output_attentions) and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
@@ -114,8 +114,17 @@ class Stack(nn.Module):
             tuple(attentions) if output_attentions else None,
         )
 
-    def _way_to_call(self) -> Callable[..., Any]:
-        """The function that calls a layer: one that computes it again in the backward pass, where that is asked for."""
+    def _way_to_call(self, cache: CausalCache | None) -> Callable[..., Any]:
+        """The function that calls a layer: one that computes it again in the backward pass, where that is asked for.
+
+        Raises InputError where a layer would read its part of the ``cache`` again then.
+        """
+        trained = cache is not None and self.training and torch.is_grad_enabled()
+        if trained and (self.recompute or any(getattr(x, "gradient_checkpointing", False) for x in self.layers)):
+            raise InputError(
+                "gradient checkpointing computes layers again, which would read the same tokens into the cache twice: "
+                "leave the cache out (use_cache=False), or the checkpointing, or call under torch.no_grad()"
+            )
         return _recomputed if self.recompute and self.training else nn.Module.__call__
 
     def _shared(self, hidden: Tensor, positions: Tensor | None, more: dict[str, Any]) -> dict[str, Shared]:
@@ -328,7 +337,7 @@ class LinformerEncoder(Stack):
         Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
         other shapes and masks.
         """
-        refuse_nested(hidden_states)
+        check_tensors(hidden_states=hidden_states, context=context, context_mask=context_mask)
         padding = src_key_padding_mask if key_padding_mask is None else key_padding_mask
         text = mask_of_text(attention_mask, padding)
         one_text = hidden_states.dim() == 2

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.masks import check_pair_mask, mask_of_text, refuse_nested
+from longform.functional.masks import check_pair_mask, check_tensors, mask_of_text
 from longform.layers.attention import LinformerAttention
 from longform.layers.geometry import Projection
 from longform.layers.linear import Weights
@@ -21,8 +21,7 @@ OF_TORCH = ("in_proj_", "q_proj_", "k_proj_", "v_proj_", "out_proj.")  # paramet
 
 
 def _check_axes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    for given in (query, key, value):
-        refuse_nested(given)
+    check_tensors(query=query, key=key, value=value)
     if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3):
         raise InputError(
             f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}, "
@@ -246,3 +245,16 @@ class LinformerEncoderLayer(nn.TransformerEncoderLayer):
         )
         self.self_attn = LinformerMultiheadAttention(d_model, nhead, **shape, **attention)
         self.activation_relu_or_gelu = 0  # torch's fused layer, which reads the weights itself, would be full attention
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Encode src (n, B, D), or (B, n, D) with ``batch_first``, as torch's layer does; raises InputError as
+        LinformerMultiheadAttention does.
+        """
+        check_tensors(src=src, src_mask=src_mask, src_key_padding_mask=src_key_padding_mask)
+        return super().forward(src, src_mask, src_key_padding_mask, is_causal)

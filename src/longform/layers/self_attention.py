@@ -4,6 +4,7 @@ Axes: B batch, n tokens, D hidden, h heads, g heads of keys and values, d head d
 """
 
 from abc import ABC
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from longform.errors import InputError
 from longform.functional.execution import autocasts
 from longform.functional.latent import unit_rms
-from longform.functional.masks import blank_padding, checked_mask, refuse_nested
+from longform.functional.masks import blank_padding, check_tensors, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
 from longform.layers.linear import are_affine
@@ -96,14 +97,15 @@ class SelfAttention(nn.Module, ABC):
         another shape.
         """
         width = self.context_size if name == "context" else self.hidden_size
-        if hidden_states.is_nested or hidden_states.shape[2:] != (width,):
+        if hidden_states.shape[2:] != (width,):
             self.check_shape(hidden_states, name)
         hidden = hidden_states
         batch, length, _ = hidden.shape
         if self.max_length is not None and length > self.max_length:
             raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
         if mask is not None:
-            if mask.is_nested or mask.dtype != torch.bool or mask.shape != (batch, length):
+            plain = isinstance(mask, Tensor) and not mask.is_nested and mask.dtype == torch.bool
+            if not plain or mask.shape != (batch, length):
                 mask = checked_mask(mask, batch=batch, length=length)
             hidden = blank_padding(hidden, mask)
         if hidden.dtype == torch.float32 and autocasts(hidden):
@@ -125,8 +127,7 @@ class SelfAttention(nn.Module, ABC):
 
     def check_shape(self, x: Tensor, name: str) -> None:
         """Raise InputError unless ``x`` is (B, n, width), by the width of hidden states or of a context."""
-        if x.is_nested:
-            refuse_nested(x)
+        check_tensors(**{name: x})
         width = self.context_size if name == "context" else self.hidden_size
         if x.dim() != 3 or x.shape[2] != width:
             what = "context_size" if name == "context" else "hidden_size"
@@ -136,6 +137,12 @@ class SelfAttention(nn.Module, ABC):
             raise InputError(
                 f"{name} has shape {tuple(x.shape)}, expected (batch, tokens, {what}) = (B, n, {width}){more}"
             )
+
+    def attend_nothing(self, hidden_states: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Attention of hidden_states (B, n, D), of ``shape`` before, to no tokens: zeros, and weights (B, h, n, 0)."""
+        batch, length = hidden_states.shape[:2]
+        out = hidden_states.new_zeros(*shape[:-1], self.num_heads * self.head_dim)
+        return out, hidden_states.new_zeros(batch, self.num_heads, length, 0)
 
     def queries_of(self, hidden_states: Tensor, x: Tensor, mask: Tensor | None, shared: Shared) -> Tensor:
         """Queries of every token, (B, h, n, d): of x (B, n, D), as keys are, but where ``shared`` says otherwise."""

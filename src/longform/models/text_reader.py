@@ -19,12 +19,13 @@ from longform.functional.masks import (
     TextFirst,
     blank_padding,
     check_one_text,
+    check_tensors,
     checked_marks,
     checked_mask,
     moved,
     reading_mask,
-    refuse_nested,
     text_first,
+    without_holes,
 )
 from longform.functional.pooling import pooled
 from longform.functional.positions.rotary import plain_frequencies
@@ -191,10 +192,10 @@ def _all_moved(there: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, .
 def _check_numbers(tokens: Tensor, **given: Tensor | None) -> None:
     """Raise InputError unless each of ``given`` is whole numbers (n), (1, n) or (B, n) of ``tokens`` (B, n, ...)."""
     batch, length = tokens.shape[:2]
+    check_tensors(**given)
     for name, x in given.items():
         if x is None:
             continue
-        refuse_nested(x)
         whole = not (x.is_floating_point() or x.dtype == torch.bool)
         if (
             not whole
@@ -266,7 +267,8 @@ class TextReader(nn.Module):
         """Encode input_ids long (B, n) or inputs_embeds (B, n, D) under attention_mask (B, n) of 1 and 0.
 
         Padding may stand on either side of a text: positions count from its first token, unless ``position_ids`` (n),
-        (1, n) or (B, n) gives them, of one text a row, and what is returned stands in the places of the input.
+        (1, n) or (B, n) gives them, of one text a row, and what is returned stands in the places of the input. Padding
+        within a text has a position, in a causal model, which reads turns padded one by one, none.
         ``output_attentions`` computes the weights explicitly: (B, h, n, k) a layer, see LinformerAttention.
         ``query_expansion_positions`` bool (B, n), from sentence-transformers' MultiVectorEncoder: tokens that
         attention_mask hides and that have states all the same; they read the text, and no token reads them.
@@ -329,7 +331,7 @@ class TextReader(nn.Module):
             sizes = {"layers": self.config.num_hidden_layers, "most": self.config.max_position_embeddings}
             return cache.read(mask, given, from_text=True, **sizes)
         mask = checked_mask(mask, batch=given.shape[0], length=given.shape[1])
-        return mask, text_first(mask), None
+        return mask, without_holes(mask) if self.config.causal else text_first(mask), None
 
     def _check_cache(self, cache: object) -> None:
         if not isinstance(cache, CausalCache):
@@ -380,11 +382,11 @@ class TextReader(nn.Module):
         return None if self.pool is None else self.pool(hidden, mask)
 
     def _checked_input(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+        check_tensors(input_ids=input_ids, inputs_embeds=inputs_embeds)
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("give either input_ids or inputs_embeds, and not both")
         given = input_ids if input_ids is not None else inputs_embeds
         assert given is not None
-        refuse_nested(given)
         vectors = inputs_embeds is not None
         features = (self.config.word_embedding_size,) if vectors else ()
         if given.dim() < 2 or given.shape[2:] != features or given.is_floating_point() != vectors:

@@ -1,13 +1,18 @@
 """Causal layers: no token of the future, what the words say, and step by step the whole."""
 
+import copy
+import itertools
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from reference.orders import causal as twin
 
 from longform import LinformerAttention, LinformerEncoder
 from longform.errors import ConfigurationError, InputError
 from longform.layers.geometry import Projection
-from strategies import generator, normal, padded, randomised
+from strategies import generator, normal, padded, randomised, turns
 from tolerances import assert_close
 
 SIZES = [(1, 2, 19), (2, 4, 37), (4, 4, 50), (4, 8, 9), (3, 6, 31)]  # tokens a slot, window, n
@@ -101,6 +106,78 @@ def test_padding_anywhere_in_any_piece(kind, positions, pieces):
     found, wanted = (torch.autograd.grad(x[valid].sum(), [*encoder.parameters()]) for x in (parts, whole))
     for one, other in zip(found, wanted, strict=True):
         assert_close(one, other, scope="model")
+
+
+@settings(max_examples=60)
+@given(turns(), st.sampled_from(KINDS), st.sampled_from([None, "rotary"]), st.sampled_from([(1, 1), (2, 6), (3, 3)]))
+@torch.no_grad()
+def test_any_split_of_any_masked_batch(masks, kind, positions, sizes):
+    encoder = LinformerEncoder(
+        16, 2, 4, tokens_per_slot=sizes[0], attention_window=sizes[1], causal=True, positions=positions,
+        **{"short_convolution": 0} | kind,
+    )  # fmt: skip
+    randomised(encoder.double())
+    mask, cache = torch.cat(masks, dim=1), encoder.new_cache()
+    hidden = normal(generator(1), *mask.shape, 16)
+    hidden[mask == 0] = float("nan")
+    given = zip(hidden.split([some.shape[1] for some in masks], 1), masks, strict=True)
+    parts = torch.cat([encoder(x, some, cache=cache) for x, some in given], dim=1)
+    assert_close(parts[mask.bool()], encoder(hidden, mask)[mask.bool()], scope="model")
+
+
+MODES = {"inference": torch.inference_mode, "no gradient": torch.no_grad, "gradient": torch.enable_grad}
+CHANGES = list(itertools.product(MODES, repeat=3))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_cache_goes_on_in_any_mode(kind):
+    """Begun, gone on with and copied in inference mode, under no_grad or for gradients, which pass."""
+    encoder = randomised(
+        LinformerEncoder(
+            16, 2, 4, tokens_per_slot=2, attention_window=4, causal=True, **{"short_convolution": 0} | kind
+        ).double()
+    )
+    hidden, mask = normal(generator(1), 6, 37, 16), padded(37)
+    whole, valid = encoder(hidden, mask).detach(), mask.bool()
+    for modes in CHANGES:
+        cache, parts = encoder.new_cache(), []
+        for x, some, mode in zip(hidden.split((12, 5, 20), 1), mask.split((12, 5, 20), 1), modes, strict=True):
+            with MODES[mode]():
+                parts.append(encoder(x, some, cache=cache))
+                if mode != "gradient" and "gradient" not in modes:
+                    encoder(x, cache=copy.deepcopy(cache))
+        for part in parts:
+            if part.requires_grad:
+                part.sum().backward(retain_graph=True)
+        assert_close(torch.cat([x.detach().clone() for x in parts], dim=1)[valid], whole[valid], scope="model")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@torch.no_grad()
+def test_a_cache_goes_on_in_another_dtype(kind):
+    encoder = LinformerEncoder(
+        16, 2, 4, tokens_per_slot=2, attention_window=4, causal=True, **{"short_convolution": 0} | kind
+    )
+    hidden, bounds = normal(generator(1), 2, 37, 16), {torch.float64: 1e-5, torch.float32: 1e-5, torch.bfloat16: 0.2}
+    whole = randomised(encoder.double())(hidden)
+    for first, then in itertools.product([*bounds, "autocast"], repeat=2):
+        cache, model, parts = encoder.new_cache(), copy.deepcopy(encoder), []
+        for x, dtype in zip(hidden.split((20, 17), 1), (first, then), strict=True):
+            plain = torch.float32 if dtype == "autocast" else dtype
+            with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "autocast"):
+                parts.append(model.to(plain)(x.to(plain), cache=cache).double())
+        error = (torch.cat(parts, dim=1) - whole).abs().max()
+        assert error < max(bounds.get(first, 0.2), bounds.get(then, 0.2))
+
+
+def test_layers_that_are_computed_again_take_no_cache():
+    """They would read twice."""
+    encoder, x = LinformerEncoder(8, 1, 2, causal=True, gradient_checkpointing=True), torch.zeros(2, 3, 8)
+    cache = encoder.new_cache()
+    with pytest.raises(InputError, match=r"read the same tokens into the cache twice: leave the cache out"):
+        encoder(x, cache=cache)
+    with torch.no_grad():
+        assert torch.equal(encoder(x, cache=cache), encoder(x))
 
 
 @torch.no_grad()

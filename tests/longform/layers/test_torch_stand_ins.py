@@ -6,10 +6,13 @@ With as many slots as tokens both compute full attention, so that all convention
 import copy
 import itertools
 import pickle
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_sequence
+from transformers import BatchEncoding
 
 from longform import (
     LinformerAttention,
@@ -255,12 +258,29 @@ def test_a_causal_mask_is_honoured_by_causal_layers():
             ours(hidden, src_mask=other)
 
 
-@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+OTHER_INPUTS = {  # what is made of the tensors of texts of 9 and 5 tokens, and what a message says to give instead
+    "jagged": (partial(torch.nested.nested_tensor, layout=torch.jagged), "nested tensor.*: pad it, x.to_padded_tensor"),
+    "nested": (torch.nested.nested_tensor, "nested tensor.*: pad it, x.to_padded_tensor"),
+    "packed": (pack_sequence, r"PackedSequence.*pad_packed_sequence\(packed, batch_first=True\).* < lengths"),
+    "list": (list, "a list.*pad_sequence"),
+    "list of lists": (lambda texts: [x.tolist() for x in texts], "a list.*pad_sequence"),
+    "list of arrays": (lambda texts: [x.numpy() for x in texts], "a list.*pad_sequence"),
+    "tuple": (tuple, "a tuple.*pad_sequence"),
+    "array": (lambda texts: texts[0].numpy()[None], "a ndarray.*torch.as_tensor"),
+    "batch": (
+        lambda texts: BatchEncoding({"input_ids": texts}),
+        "a BatchEncoding.*by their names, model",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_INPUTS)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_nested_tensors_are_refused(layout):
-    x = torch.nested.nested_tensor([torch.randn(5, 16), torch.randn(9, 16)], layout=layout)
-    ids = torch.nested.nested_tensor([torch.randint(9, (5,)), torch.randint(9, (9,))], layout=layout)
-    mask = torch.nested.nested_tensor([torch.ones(5), torch.ones(9)], layout=layout)
+def test_what_is_no_plain_tensor_is_refused(kind):
+    made, instead = OTHER_INPUTS[kind]
+    x = made([torch.randn(9, 16), torch.randn(5, 16)])
+    ids = made([torch.randint(9, (9,)), torch.randint(9, (5,))])
+    mask = made([torch.ones(9), torch.ones(5)])
     query, layer = torch.randn(2, 9, 16), LinformerAttention(16, 4, projected_length=4, max_length=9)
     causal = LinformerEncoder(16, 1, 4, causal=True)
     cache = causal.new_cache()
@@ -277,11 +297,16 @@ def test_nested_tensors_are_refused(layout):
         lambda: LinformerEncoder(16, 1, 4, tile=(2, 2))(x),
         lambda: heads(x, x, x),
         lambda: heads(query, x, x),
+        lambda: heads(query, query, x, need_weights=False),
         lambda: LinformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=True)(x),
+        lambda: LinformerEncoderLayer(16, 4, 32, batch_first=True)(query, src_key_padding_mask=mask),
+        lambda: LinformerEncoder(16, 1, 4)(query[0], mask),
+        lambda: LinformerEncoder(16, 1, 4)(query, src_key_padding_mask=mask),
+        lambda: LinformerEncoder(16, 1, 4)(query, context=x),
+        lambda: LinformerEncoder(16, 1, 4)(query, context=query, context_mask=mask),
         lambda: LinformerModel(config)(ids),
         lambda: LinformerModel(config)(inputs_embeds=x),
         lambda: layer(query, mask),
-        lambda: layer(query, mask.bool()),
         lambda: layer(query, key_padding_mask=mask),
         lambda: layer(query, context=query, context_mask=mask),
         lambda: heads(query, query, query, key_padding_mask=mask),
@@ -291,7 +316,7 @@ def test_nested_tensors_are_refused(layout):
         lambda: LinformerModel(config)(torch.ones(2, 9, dtype=torch.long), token_type_ids=ids),
         lambda: LinformerModel(config)(torch.ones(2, 9, dtype=torch.long), position_ids=ids),
     ):
-        with pytest.raises(InputError, match="nested tensor, which is not served: pad it"):
+        with pytest.raises(InputError, match=instead):
             call()
 
 

@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_kinds import checkpointed
 from transformers import AutoModelForCausalLM, DataCollatorWithFlattening, DynamicCache
 
 from longform import LinformerConfig, LinformerForCausalLM, LinformerForSequenceClassification, LinformerModel
 from longform.errors import ConfigurationError, InputError
 from longform.layers.causal_cache import CausalCache
-from strategies import padded, randomised
+from strategies import generator, padded, randomised, turns
 from tolerances import assert_close
 
 SIZES = {
@@ -79,6 +82,47 @@ def test_padding_anywhere_in_any_turn(options, whole_mask, vectors):
     assert_close(torch.cat(logits, dim=1)[valid], model(**given, attention_mask=mask).logits[valid], scope="model")
 
 
+@settings(max_examples=40)
+@given(
+    turns(), st.sampled_from([*KINDS.values()]), st.sampled_from(["weighted_mean", "mean", "max", "convolution"]),
+    st.sampled_from([4, 12]),
+)  # fmt: skip
+@torch.no_grad()
+def test_any_turns_are_the_texts_alone(masks, options, projection, window):
+    """Whichever padding each has, without which a text is given by itself; and the whole in one pass."""
+    sinks = 0 if projection == "convolution" else options.get("sink_tokens", 0)
+    model = made(**options | {"projection": projection, "attention_window": window, "sink_tokens": sinks}).double()
+    mask, past, parts = torch.cat(masks, dim=1), None, []
+    ids = torch.randint(1, 40, mask.shape, generator=generator(1)) * mask
+    for some, own in zip(ids.split([x.shape[1] for x in masks], 1), masks, strict=True):
+        out = model(some, attention_mask=own, past_key_values=past, use_cache=True)
+        parts, past = [*parts, out.logits], out.past_key_values
+    found, whole = torch.cat(parts, dim=1), model(ids, attention_mask=mask).logits
+    for row, text in enumerate(mask.bool()):
+        if text.any():
+            alone = model(ids[row : row + 1, text]).logits[0]
+            assert_close(found[row, text], alone, scope="model")
+            assert_close(whole[row, text], alone, scope="model")
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_generate_in_turns(options):
+    """Turns padded on the left, some rows more than others: what each conversation gives alone."""
+    model, cache = made(**options).double(), CausalCache(2)
+    model.lm_head.decoder.bias.data[0] = -1e9  # padding
+    ids = mask = torch.zeros(3, 0, dtype=torch.long)
+    for turn, (length, padding) in enumerate([(9, (0, 4, 8)), (5, (3, 0, 1)), (12, (0, 11, 6))]):
+        own = (torch.arange(length) >= torch.tensor(padding)[:, None]).long()
+        new = torch.randint(1, 40, own.shape, generator=generator(turn)) * own
+        ids, mask = torch.cat([ids, new], dim=1), torch.cat([mask, own], dim=1)
+        asked = {"max_new_tokens": 4, "do_sample": False}
+        out = model.generate(ids, attention_mask=mask, past_key_values=cache, **asked)
+        for row, text in enumerate(mask.bool()):
+            alone = model.generate(ids[row : row + 1, text], use_cache=False, **asked)
+            assert torch.equal(out[row, -4:], alone[0, -4:])
+        ids, mask = out, torch.nn.functional.pad(mask, (0, 4), value=1)
+
+
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(
     "asked",
@@ -124,10 +168,10 @@ def test_a_pooling_is_of_a_whole_text(pooling):
     cache = CausalCache(2)
     assert_close(classifier(ids, past_key_values=cache).logits, classifier(ids).logits, scope="model")
     more = torch.randint(1, 40, (2, 5))
-    for given in ({"input_ids": more}, {"inputs_embeds": torch.randn(2, 5, 32)}):
+    for piece in ({"input_ids": more}, {"inputs_embeds": torch.randn(2, 5, 32)}):
         for mask in (None, torch.ones(2, 5), torch.ones(2, 26)):
             with pytest.raises(InputError, match="past_key_values has read the beginning of the texts, and a label is"):
-                classifier(**given, attention_mask=mask, past_key_values=cache)
+                classifier(**piece, attention_mask=mask, past_key_values=cache)
     assert cache.get_seq_length() == 21  # what is refused is not read
     if pooling != "late":
         model, whole = classifier.linformer, LinformerModel(config).eval()
@@ -137,6 +181,17 @@ def test_a_pooling_is_of_a_whole_text(pooling):
         assert_close(
             out.last_hidden_state, whole(torch.cat([ids, more], dim=1)).last_hidden_state[:, 21:], scope="model"
         )
+
+
+def test_layers_that_are_computed_again_take_no_cache():
+    """Re-entrant checkpointing gave other gradients without a word."""
+    ids = torch.randint(1, 40, (2, 12))
+    for reentrant in (False, True):
+        model = checkpointed(made().train(), reentrant=reentrant)
+        with pytest.raises(InputError, match="leave the cache out"):
+            model(ids, labels=ids, use_cache=True)
+        model(ids, labels=ids).loss.backward()
+        assert model.eval().generate(ids, max_new_tokens=2, do_sample=False).shape == (2, 14)
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from kernel_tables import machine
-from model_kinds import KINDS, LONGEST, model, text
+from model_kinds import KINDS, LONGEST, checkpointed, model, text
 
 from longform import LinformerForMaskedLM
 from longform.errors import InputError
@@ -75,12 +75,6 @@ def test_who_watches_the_attention_sees_its_output_alone(pre_or_post):
     assert len(seen) == 2
 
 
-def checkpoint(made, reentrant):
-    name = "activation_checkpointing_enable"  # transformers 5.2x; before: gradient_checkpointing_enable
-    getattr(made, name if hasattr(made, name) else "gradient_checkpointing_enable")({"use_reentrant": reentrant})
-    made.enable_input_require_grads()
-
-
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # torch's, of an RMSNorm in autocast
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +85,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(kind, half):
     made.linformer.encoder.layers[0].attention.query.register_forward_hook(lambda *_: calls.append(1))
     for reentrant in (None, False, True):
         if reentrant is not None:
-            checkpoint(made, reentrant)
+            checkpointed(made, reentrant=reentrant)
         made.zero_grad()
         with machine("avx512"), torch.autocast("cpu", torch.bfloat16, enabled=half):
             made(**given, labels=given["input_ids"]).loss.backward()
@@ -114,7 +108,7 @@ def test_reentrant_checkpointing_computes_again_what_was_dropped(kind, rows, lon
     made, given = model(kind, LinformerForMaskedLM, **options).double().train(), text(2, LONGEST)
     gradients = []
     for reentrant in (False, True):
-        checkpoint(made, reentrant)
+        checkpointed(made, reentrant=reentrant)
         made.zero_grad()
         torch.manual_seed(3)
         made(**given, labels=given["input_ids"]).loss.backward()
