@@ -49,8 +49,10 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
     return None if bool(valid.all()) else valid
 
 
-def checked_marks(global_attention_mask: Tensor, batch: int, length: int) -> Tensor:
-    """The mask (B, n) of tokens that every query sees as bool; what is raised is as for ``checked_mask``."""
+def checked_marks(global_attention_mask: Tensor | None, batch: int, length: int) -> Tensor | None:
+    """The mask (B, n) of tokens that every query sees as bool, or None; what is raised is as for ``checked_mask``."""
+    if global_attention_mask is None:
+        return None
     meaning = "1 for tokens that every query sees and 0 for others"
     return _as_bool(global_attention_mask, (batch, length), "global_attention_mask", meaning)
 

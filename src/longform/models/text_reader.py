@@ -281,9 +281,8 @@ class TextReader(nn.Module):
         given = self._checked_input(input_ids, inputs_embeds)
         _check_numbers(given, token_type_ids=token_type_ids, position_ids=position_ids)
         mask, order, places = self._read(attention_mask, given, past_key_values)
-        query_mask, marks = reading_mask(mask, query_expansion_positions), global_attention_mask
-        if marks is not None:
-            marks = checked_marks(marks, *given.shape[:2])
+        query_mask = reading_mask(mask, query_expansion_positions)
+        marks = checked_marks(global_attention_mask, *given.shape[:2])
         if inputs_embeds is not None:
             inputs_embeds = blank_padding(inputs_embeds, mask if query_mask is None else query_mask)
         if order is not None:
