@@ -280,7 +280,7 @@ class LinformerAttention(CachedAttention):
         self, hidden_states: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None, shared: Shared,
         *, output_attentions: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """All but the output projection: (B, n, h d), and the weights or None; arguments as in ``forward``."""
+        """Attention before the output projection: (B, n, h d), and the weights or None; arguments as in ``forward``."""
         shape, sizes, order = hidden_states.shape, None, None
         if self.grid is not None:
             sizes = shared.grid or self.grid.extents(shape, grid)

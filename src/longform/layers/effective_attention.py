@@ -6,7 +6,7 @@ token draws on which. Here, and only here, something with n² elements is made.
 Axes: B batch, n tokens, S slots, D hidden, h heads, d head dimension, w window.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,7 +67,7 @@ def implied_map(
     """
     if isinstance(layer, LocalAttention):
         return near_map(weights, window=layer.reach)
-    if layer.covers_all:
+    if layer.grid is None and layer.reaches_all(weights.shape[2], output_attentions=True):
         return weights
     if layer.causal or layer.grid is not None or layer.selected_slots:
         raise InputError(
@@ -78,11 +78,10 @@ def implied_map(
     batch, _, length, _ = weights.shape
     mask = checked_mask(mask, batch=batch, length=length)
     width = weights.shape[-1] - 3 * (layer.window or 0)
-    projections = list(layer.groups) if shared.projection is None else [shared.projection]
+    projections: list[Any] = list(layer.groups) if shared.projection is None else [shared.projection]
     exact = _exact_tokens(layer, hidden, mask, shared)
     parts = []
     for heads, projection in zip(layer.head_groups, projections, strict=True):
-        assert isinstance(projection, SequenceProjection)
         rows = value_rows(projection, mask, hidden, len(heads), exact).to(weights.dtype)
         parts.append(pad(rows, (0, 0, width - rows.shape[2], 0)))  # weights of heads with fewer slots begin so too
     order = torch.tensor([head for group in layer.head_groups for head in group], device=weights.device)

@@ -556,7 +556,7 @@ class LatentProjection(SequenceProjection):
         return Slots(keys, values, exact.rest.any(dim=1)[:, None, None].expand(-1, 1, keys.shape[2]), None)
 
     def keys_of_tokens(self, key: Tensor) -> Tensor:
-        """Of one length, as queries are, and as those of latents are."""
+        """Keys of one length, as queries and the keys of latents have."""
         return unit_rms(key) * key.shape[-1] ** 0.5
 
 
