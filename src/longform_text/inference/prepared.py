@@ -110,7 +110,7 @@ def _prepare_token_labels(model: str | Path, settings: InferenceSettings) -> Pre
     """Records have the entities of a text."""
     classifier = TokenClassifier.from_pretrained(model, **chosen(settings, *LOADING))
     settings = replace(settings, text_field=settings.text_field or classifier.fine_tuning.text_field or "text")
-    options = {"max_tokens_per_batch": settings.batch_tokens, "on_long": settings.on_long}
+    options: Any = {"max_tokens_per_batch": settings.batch_tokens, "on_long": settings.on_long}
 
     def results(documents: Iterator[Document], computed: Computed) -> Iterator[Made]:
         read, again = tee(documents)

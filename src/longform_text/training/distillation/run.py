@@ -178,7 +178,7 @@ def distill(
         opened.tokenizer,
         found[0],
         found[-1],
-        steps=rows[-1]["step"],
+        steps=int(rows[-1]["step"]),
         tokens=_tokens(rows),
         length=source.length,
         seconds=time.perf_counter() - began,
