@@ -161,9 +161,7 @@ def test_finetuning(tiny_tokenizer: Any, texts: list[str], tmp_path: Path) -> No
     (tmp_path / "encoder").mkdir()
     folder = save_longform(tmp_path / "encoder", tiny_tokenizer, initializer_range=0.02)
     alone = finetuned(folder, texts, tmp_path / "alone", batch_size=8)
-    found = in_processes(
-        2, lambda: finetuned(folder, texts, tmp_path / "shared", batch_size=4), tmp_path
-    )
+    found = in_processes(2, lambda: finetuned(folder, texts, tmp_path / "shared", batch_size=4), tmp_path)
     _check(found, alone)
 
 
