@@ -31,6 +31,7 @@ def parser() -> Any:
         "(--restart), except those that lacked a package, a compiler, memory or seconds. On 2 CPU cores --preset small "
         "takes about 10 minutes, bars about 60, million about 20, paper about 90; full takes days and is meant to be "
         "cut with the other options.",
+        example="--preset small --output runs/benchmark",
     )
     add_options(
         made,

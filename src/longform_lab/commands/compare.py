@@ -39,6 +39,7 @@ def parser() -> Any:
         "goes on when it is called again with the same folder and options; a finished architecture is kept, others "
         "may be added. An "
         f"architecture that fails for lack of memory is shown as not run, with its reason. {TIMES}",
+        example="--task digits --output runs/digits",
     )
     add_options(
         made,

@@ -15,6 +15,8 @@ def parser() -> Any:
         "On data that come with packages. A layer that learns: small stacks with several kinds of slots, and full "
         "attention, name one digit among many; and one layer's time against length. Questions to long speeches, "
         "answered as longform search does. Minutes on 2 CPU cores. Interrupted, it goes on when it is called again.",
+        example="--output runs/demo",
+        texts=False,
     )
     made.add_argument("--output", type=str, default="runs/demo", help="folder for documents, report and records")
     made.add_argument("--seed", type=int, default=0, help="of the digits and the stacks")

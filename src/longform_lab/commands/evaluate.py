@@ -17,18 +17,28 @@ from longform_text.cli.arguments import (
 )
 from longform_text.data.token_store import input_paths
 
+AT_ONCE = True
+
 SUMMARY = "score models on labels, similarity or retrieval"
 
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
 LABELLED = ("text_field", "label_field", "pair_field")
 REMEMBERED = "null: as in the model's fine-tuning"
 RETRIEVAL = ("query_field", "relevant_field", "id_field", "text_field", "depth", "score", "chunk_tokens", "bm25")
+EXAMPLES = {
+    "classification": "--data labelled.jsonl --longform classifier",
+    "sts": "--data pairs.jsonl --longform minilm-16k",
+    "retrieval": "--queries queries.jsonl --documents documents.jsonl --longform minilm-16k --bm25",
+}
 
 
 def parser() -> Any:
     """One subcommand a task."""
     made = command_parser(
-        "evaluate", "Score a Longform on whole texts beside its original, which gets them cut and in chunks."
+        "evaluate",
+        "Score a Longform on whole texts beside its original, which gets them cut and in chunks.",
+        example="sts --data pairs.jsonl --longform minilm-16k",
+        texts=False,
     )
     tasks = made.add_subcommands(dest="task", required=True)
     tasks.add_subcommand("classification", _classification(), help="accuracy, macro-F1, confusion (or regression)")
@@ -75,7 +85,7 @@ def _next(task: str, model: str) -> str:
 def _task_parser(task: str, description: str) -> Any:
     from longform_text.inference.settings import InferenceSettings  # not above, for quick help: it imports numpy
 
-    made = command_parser(f"evaluate {task}", description)
+    made = command_parser(f"evaluate {task}", description, example=EXAMPLES[task])
     add_options(
         made,
         ("longform", str | None, None, "folder of a Longform, run on whole texts"),

@@ -34,6 +34,7 @@ def parser() -> Any:
         "options; a finished part is a file. A training takes one process, no torchrun; the same command several times "
         "shares a folder's parts out. Subjects, with the time of --scale small on 2 CPU cores: "
         f"{subjects}. --scale paper has the paper's sizes, by the same code, for GPUs and days.",
+        example="table3 --output runs/table3",
     )
     made.add_argument("subject", **one_of(tuple(SUBJECTS)), help="what is measured")
     add_options(

@@ -29,6 +29,7 @@ def parser() -> Any:
         "that each layer needs, and whether heads attend the same. --scale small, 100 texts of 512 tokens, takes about "
         "2 minutes on two CPU cores, 4 on one, for 6 layers and 12 heads; time grows with layers x heads x texts x "
         "tokens³. Interrupted, it goes on when it is called again: sums are saved every two minutes.",
+        example="bundled --text texts.jsonl --output runs/spectrum",
     )
     made.add_argument("models", nargs="+", help='folders or hub names of encoders; "bundled": the demo\'s MiniLM')
     made.add_argument(

@@ -72,8 +72,7 @@ def run(settings: Any) -> None:
 
     result = align(settings.model, sources, chosen, output=settings.output, restart=settings.restart)
     print(result.report)
-    found = ("--queries", "queries.jsonl", "--documents", "documents.jsonl")
-    print_next(command("evaluate", "retrieval", "--longform", settings.output, *found))
+    print_next(command("search", "documents", "a question", "--model", settings.output))
 
 
 def _sources(settings: Any) -> list[Any]:

@@ -15,10 +15,7 @@ from longform.errors import ConfigurationError, require
 from longform_text.cli.refusals import check_options, option_names, refusal
 from longform_text.summary import summary, table
 
-WITHOUT_TEXTS = ("demo", "doctor", "evaluate", "export", "serve")  # commands that read none; evaluate's tasks do
-
-
-EXAMPLES = {  # the first line of a command's help
+EXAMPLES = {  # the first line of the help of each command in this package
     "embed": "minilm-16k documents --output vectors.parquet",
     "search": 'documents "what happens to the mill?"',
     "serve": "minilm-16k --documents documents",
@@ -30,15 +27,6 @@ EXAMPLES = {  # the first line of a command's help
     "pretrain": "texts.jsonl --output model --preset small",
     "export": "minilm-16k --int8",
     "doctor": "minilm-16k",
-    "benchmark": "--preset small --output runs/benchmark",
-    "compare": "--task digits --output runs/digits",
-    "demo": "--output runs/demo",
-    "evaluate": "sts --data pairs.jsonl --longform minilm-16k",
-    "evaluate classification": "--data labelled.jsonl --longform classifier",
-    "evaluate sts": "--data pairs.jsonl --longform minilm-16k",
-    "evaluate retrieval": "--queries queries.jsonl --documents documents.jsonl --longform minilm-16k --bm25",
-    "reproduce": "table3 --output runs/table3",
-    "spectrum": "bundled --text texts.jsonl --output runs/spectrum",
 }
 
 GROUPS = {  # headings of a help, and what stands under them; all other options come before
@@ -66,21 +54,21 @@ GROUPS = {  # headings of a help, and what stands under them; all other options 
 }
 
 
-def command_parser(command: str, description: str) -> Any:
-    """A jsonargparse.ArgumentParser for ``longform COMMAND``, whose help begins with an example where there is one.
+def command_parser(command: str, description: str, *, example: str | None = None, texts: bool = True) -> Any:
+    """A jsonargparse.ArgumentParser for ``longform COMMAND``, whose help begins with an ``example``.
 
-    Options given after ``--config`` override the file.
+    ``texts``: whether the command reads files of text. Options given after ``--config`` override the file.
     """
-    jsonargparse = require("jsonargparse", extra="cli")
+    jsonargparse, example = require("jsonargparse", extra="cli"), example or EXAMPLES.get(command)
     parser = jsonargparse.ArgumentParser(
         prog=f"longform {command}",
-        usage=f"longform {command} {EXAMPLES[command]}" if command in EXAMPLES else None,
+        usage=f"longform {command} {example}" if example else None,
         description=description,
         exit_on_error=False,
         allow_abbrev=False,
     )
     parser.add_argument("--config", action="config", help="YAML file with any of the options below")
-    if command not in WITHOUT_TEXTS:
+    if texts:
         parser.add_argument(
             "--encoding", type=str | None, default=None, help="of files of text: cp1252, utf-16, ...; null: utf-8"
         )

@@ -9,6 +9,8 @@ from longform.conversion.defaults import slots_that_fit
 from longform.errors import DataError, require
 from longform_text.cli.arguments import add_options, add_restart, command, command_parser, print_next
 
+AT_ONCE = True
+
 NAME, SHARING = "projected_length", "projection_sharing"
 
 

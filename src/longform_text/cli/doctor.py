@@ -7,6 +7,8 @@ from typing import Any
 from longform.choices import DTYPES
 from longform_text.cli.arguments import add_options, command, command_parser, print_next
 
+AT_ONCE = True
+
 SIZES: dict[str, Any] = {
     "hidden_size": 384,
     "num_hidden_layers": 1,
@@ -19,7 +21,9 @@ SIZES: dict[str, Any] = {
 
 def parser() -> Any:
     """Options of the command."""
-    made = command_parser("doctor", "Versions, hardware, compiled kernels and extras; the kernels that serve a model.")
+    made = command_parser(
+        "doctor", "Versions, hardware, compiled kernels and extras; the kernels that serve a model.", texts=False
+    )
     made.add_argument("model", nargs="?", type=str | None, default=None, help="a Longform's folder: its kernels too")
     add_options(
         made,

@@ -12,6 +12,8 @@ from longform_text.cli.arguments import (
     print_table,
 )
 
+AT_ONCE = True
+
 
 def parser() -> Any:
     """Options of the command."""
@@ -19,6 +21,7 @@ def parser() -> Any:
         "export",
         "The encoder or classifier of a folder as one graph, float32, for every batch and length up to the "
         "model's, where other programs look for it: onnx/model.onnx, which ONNX Runtime and OpenVINO read.",
+        texts=False,
     )
     made.add_argument("folder", type=str, help="folder of a Longform, a sentence-transformers folder or a classifier")
     add_options(

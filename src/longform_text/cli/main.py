@@ -2,8 +2,9 @@
 
 A command is the module of its name in this package, listed in ``COMMANDS``, or a module of another package at an entry
 point of the group ``longform.commands``, with a ``SUMMARY``. It is imported when it is called, and has ``parser() ->
-jsonargparse.ArgumentParser`` (made by ``arguments.command_parser``) and ``run(settings: Namespace)``. What
-computes is imported in ``run``, so that ``--help`` waits for neither torch nor transformers.
+jsonargparse.ArgumentParser`` (made by ``arguments.command_parser``) and ``run(settings: Namespace)``; ``AT_ONCE = True``
+where it writes all in the end, so that an interrupted one begins anew. What computes is imported in ``run``, so that
+``--help`` waits for neither torch nor transformers.
 """
 
 import errno
@@ -80,12 +81,6 @@ def _lead_nowhere(number: int) -> None:
 
 
 FAILED, INTERRUPTED, CLOSED = 2, 130, 141
-AT_ONCE = (
-    "convert",
-    "evaluate",
-    "export",
-    "doctor",
-)  # write all in the end: interrupted, nothing is there to go on with
 
 # Shapes for which oneDNN and the layer above it in torch keep what they prepared, instead of 1,024: batches of texts
 # have ever new ones, which came to hundreds of megabytes. torch reads these names when it is imported.
@@ -165,16 +160,16 @@ def _run(name: str, module: ModuleType, arguments: list[str]) -> int:
             raise
         return _fail(lack)
     except KeyboardInterrupt:
-        print(f"\nlongform: interrupted; {_going_on(name, settings)}", file=sys.stderr)
+        print(f"\nlongform: interrupted; {_going_on(module, settings)}", file=sys.stderr)
         return INTERRUPTED
     except SystemExit as stop:  # the parser: --help, or arguments that it refuses
         return stop.code if isinstance(stop.code, int) else FAILED
     return 0
 
 
-def _going_on(name: str, settings: Any) -> str:
-    """Note on what the same command does after Ctrl-C; ``settings``: None before they are read."""
-    at_once = name in AT_ONCE
+def _going_on(command: ModuleType, settings: Any) -> str:
+    """Note on what the same ``command`` does after Ctrl-C; ``settings``: None before they are read."""
+    at_once = getattr(command, "AT_ONCE", False)
     if settings is None or at_once or getattr(settings, "output", None) == STANDARD_OUTPUT:
         return "nothing is kept, the same command begins anew"
     without = " without --restart" if getattr(settings, "restart", False) else ""

@@ -245,7 +245,7 @@ def test_align_trains_and_says_what_came_of_it(
     said = capsys.readouterr()
     assert re.search(r"^before +held-out documents: nDCG@10 [01]\.\d{4}, short texts: ", said.out)
     assert "trained  2 steps of 8 documents in all" in said.out
-    assert said.out.splitlines()[-1].startswith(f"next  longform evaluate retrieval --longform {tmp_path / 'out'}")
+    assert said.out.splitlines()[-1].endswith(f"--model {tmp_path / 'out'}")
     assert "aligning, step 2: ndcg" in said.err
     assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "complete"
 
