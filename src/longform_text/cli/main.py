@@ -2,7 +2,7 @@
 
 A command is the module of its name in this package, listed in ``COMMANDS``, or a module of another package at an entry
 point of the group ``longform.commands``, with a ``SUMMARY``. It is imported when it is called, and has ``parser() ->
-jsonargparse.ArgumentParser`` (made by ``arguments.command_parser``) and ``run(settings: Namespace)``; ``AT_ONCE = True``
+jsonargparse.ArgumentParser`` (made by ``arguments.command_parser``), ``run(settings: Namespace)``, ``AT_ONCE = True``
 where it writes all in the end, so that an interrupted one begins anew. What computes is imported in ``run``, so that
 ``--help`` waits for neither torch nor transformers.
 """
