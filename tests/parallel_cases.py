@@ -30,6 +30,7 @@ REFUSED = (
     "latent",
     "latent-sinks",
     "latent-rotary",
+    "content_and_place",
 )
 KINDS = [kind for kind in model_kinds.KINDS if kind not in REFUSED]
 OF_TEXTS = (LinformerModel, LinformerForSequenceClassification)
