@@ -261,7 +261,7 @@ class LinformerAttention(CachedAttention):
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
         shared = shared if context is None else shared._replace(context=context, context_mask=context_mask)
-        if not isinstance(hidden_states, Tensor) or hidden_states.is_nested:  # it has no shape to look at
+        if getattr(hidden_states, "is_nested", True):  # or a list, an array: it has no shape to look at
             check_tensors(hidden_states=hidden_states)
         if global_attention_mask is not None:
             marks = checked_marks(global_attention_mask, hidden_states.shape[0], hidden_states.shape[1])

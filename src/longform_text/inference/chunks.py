@@ -18,8 +18,9 @@ from torch import Tensor
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.pretrained.tokenizers import SpecialTokens, pieces, special_tokens
 from longform_text.data.batching import TokenizedText, batches_of, windows
+from longform_text.data.given import InMemory
 from longform_text.data.spans import Chunk, Spans, chunks_of, spans_of_each
-from longform_text.data.text import Document, Text, clean_text, is_one, text_of, usable_texts
+from longform_text.data.text import Document, Text, clean_text, is_one, read_documents, usable_texts
 from longform_text.inference.settings import DEFAULT_BATCH_TOKENS
 
 CONTEXT = 1 / 8  # of a stretch, on each side of its chunks, where a document is longer than the model
@@ -99,8 +100,9 @@ class ChunkPlan(NamedTuple):
 
 def encode_chunks(
     encoder: StateEncoder,
-    texts: Text | Iterable[Text],
+    texts: Any,
     *,
+    text_field: str = "text",
     chunk_tokens: int = 256,
     overlap: int = 0,
     boundaries: Any = "tokens",
@@ -112,6 +114,7 @@ def encode_chunks(
 ) -> Iterator[ChunkVectors]:
     """The chunks of each text in order, streamed; every chunk knows the whole text, unless each is read ``alone``.
 
+    ``texts``: whatever holds texts (``data.given``), their field is that of rows and tables.
     A chunk has at most ``chunk_tokens`` tokens and shares ``overlap`` with the one before; it begins where
     ``boundaries`` allows ("tokens", "sentences", "paragraphs"), or is given: for each text the characters from-to of
     its chunks (m, 2), a list, an array or a tensor; of one text they may stand alone. Special tokens and a prompt count
@@ -129,14 +132,18 @@ def encode_chunks(
     Document without the field.
     """
     how: Any = {"chunk_tokens": chunk_tokens, "overlap": overlap, "boundaries": boundaries, "window": window}
-    how |= {"alone": alone, "document_weight": document_weight, "title_field": title_field}
-    for found in chunk_outcomes(encoder, texts, max_tokens_per_batch=max_tokens_per_batch, **how):
+    how |= {"alone": alone, "document_weight": document_weight, "title_field": title_field, "one": is_one(texts)}
+    if title_field is None or is_one(texts):
+        usable: Iterator[Text] = usable_texts(texts, text_field=text_field)
+    else:
+        usable = read_documents(InMemory(texts), text_field=text_field)
+    for found in chunk_outcomes(encoder, usable, max_tokens_per_batch=max_tokens_per_batch, **how):
         yield ChunkVectors(found.vectors, found.spans)
 
 
 def chunk_outcomes(
     encoder: StateEncoder,
-    texts: Text | Iterable[Text],
+    texts: Iterable[Text],
     *,
     chunk_tokens: int,
     overlap: int = 0,
@@ -146,13 +153,16 @@ def chunk_outcomes(
     alone: bool = False,
     document_weight: float = 0.0,
     title_field: str | None = None,
+    one: bool = False,
 ) -> Iterator[ChunkOutcome]:
-    """Chunks as ``encode_chunks`` gives them, and the tokens of each."""
+    """Chunks as ``encode_chunks`` gives them, and the tokens of each, of texts that are clean already, as
+    ``usable_texts`` and ``read_documents`` give them. ``one``: ``boundaries`` may be those of a single text.
+    """
     check_weight(document_weight)
-    special, usable, given = tokens_around(encoder), usable_texts(texts), deque[Spans]()
+    special, given = tokens_around(encoder), deque[Spans]()
     if not isinstance(boundaries, str):
-        usable = _with_spans(usable, spans_of_each(boundaries, one=is_one(texts)), given)
-    for part in windows(usable, window=window, max_tokens_per_batch=max_tokens_per_batch):
+        texts = _with_spans(texts, spans_of_each(boundaries, one=one), given)
+    for part in windows(texts, window=window, max_tokens_per_batch=max_tokens_per_batch):
         plans = [
             chunk_plan(
                 encoder,
@@ -276,7 +286,7 @@ def _with_spans(texts: Iterable[Text], spans: Iterable[Spans], waiting: deque[Sp
 def _single(text: Text) -> str:
     if isinstance(text, tuple) and not (isinstance(text, Document) and text.pair is None):
         raise ConfigurationError("a pair of texts has no chunks: give single texts")
-    return text_of(text)
+    return text.text if isinstance(text, Document) else text
 
 
 def _tokens(tokenizer: Any, text: str, prompt: str, title: str) -> _Tokens:

@@ -17,7 +17,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from longform.errors import ConfigurationError, DataError
 from longform_text.data.batching import Batch
-from longform_text.data.text import Document, Text, usable_texts, written
+from longform_text.data.text import Document, Text, written
 from longform_text.inference.loading import checked_limit, load_pretrained, token_limit
 from longform_text.inference.settings import DEFAULT_BATCH_TOKENS
 from longform_text.inference.strategies import Outcome, TextModel
@@ -133,9 +133,9 @@ class Classifier(TextModel):
         """Logits (B, L)."""
         return self.model(**batch.model_inputs(self.model.device)).logits
 
-    def outcomes(self, texts: Text | Iterable[Text], **options: Any) -> Iterator[Outcome]:
+    def run(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
         """Logits in order, streamed; ``options`` are those of ``run_texts``."""
-        return super().outcomes(self._pairs(usable_texts(texts)) if self.fine_tuning.pairs else texts, **options)
+        return super().run(self._pairs(texts) if self.fine_tuning.pairs else texts, **options)
 
     def _pairs(self, texts: Iterable[Text]) -> Iterator[Text]:
         for number, text in enumerate(texts):

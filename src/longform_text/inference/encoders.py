@@ -23,8 +23,8 @@ from longform.errors import ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
 from longform.pretrained.sentence_modules import PLAIN, SentenceModules, encoder_folder, sentence_modules
 from longform_text.data.batching import Batch
-from longform_text.data.given import InMemory
-from longform_text.data.text import Document, Text, is_one, read_documents, usable_texts
+from longform_text.data.records import clean_text
+from longform_text.data.text import Document, Text, is_one
 from longform_text.inference.chunks import ChunkVectors, encode_chunks
 from longform_text.inference.loading import checked_limit, load_limited, position_limit, token_limit
 from longform_text.inference.settings import DEFAULT_BATCH_TOKENS
@@ -112,6 +112,7 @@ class Encoder(TextModel):
         )
 
     def __post_init__(self) -> None:
+        self.prompt = clean_text(self.prompt)[0]
         if self.pooling is not None and self.pooling not in KINDS:
             raise ConfigurationError(f'pooling is "{self.pooling}"; it is one of {", ".join(KINDS)}')
         if self.dimensions is not None and not 1 <= self.dimensions <= self.whole:
@@ -170,9 +171,9 @@ class Encoder(TextModel):
         peaks = hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1)
         return torch.where(mask.any(dim=1, keepdim=True), peaks, 0.0)
 
-    def outcomes(self, texts: Text | Iterable[Text], **options: Any) -> Iterator[Outcome]:
+    def run(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
         """Embeddings in order, streamed; ``options`` are those of ``run_texts``."""
-        for outcome in super().outcomes(map(self._prompted, usable_texts(texts)) if self.prompt else texts, **options):
+        for outcome in super().run(map(self._prompted, texts) if self.prompt else texts, **options):
             yield outcome._replace(values=self.finished(outcome.values))
 
     def finished(self, vectors: np.ndarray) -> np.ndarray:
@@ -299,15 +300,10 @@ class Encoder(TextModel):
         text. ``title_field``: field of rows, of a table or of Documents that is read in front of the text. Raises as
         ``encode`` does, and InputError for spans that are not in order, too few or many.
         """
-        if is_one(texts):
-            usable = texts
-        elif title_field is None:
-            usable = usable_texts(texts, text_field=text_field)
-        else:
-            usable = read_documents(InMemory(texts), text_field=text_field)
         found = encode_chunks(
             self,
-            usable,
+            texts,
+            text_field=text_field,
             chunk_tokens=chunk_tokens,
             overlap=overlap,
             boundaries=boundaries,

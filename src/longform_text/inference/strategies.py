@@ -181,13 +181,20 @@ class TextModel(ABC):
     def forward(self, batch: Batch) -> Tensor:
         """The texts' numbers (B, F)."""
 
-    def outcomes(self, texts: Text | Iterable[Text], **options: Any) -> Iterator[Outcome]:
+    def outcomes(
+        self, texts: Any, *, text_field: str = "text", pair_field: str | None = None, **options: Any
+    ) -> Iterator[Outcome]:
         """Outcomes in order, streamed; ``options`` are those of ``run_texts`` (chunks: values are averaged).
 
-        Raises DataError for what is no text (``usable_texts``).
+        ``texts``: whatever holds texts (``longform.data.given``), the fields are those of rows and tables. Raises
+        DataError for what is no text (``usable_texts``).
         """
+        return self.run(usable_texts(texts, text_field=text_field, pair_field=pair_field), **options)
+
+    def run(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
+        """``outcomes`` of texts that are clean already, as ``usable_texts`` and ``read_documents`` give them."""
         options.setdefault("limit", self.limit)
-        return run_texts(self.forward, usable_texts(texts), self.tokenizer, **options)
+        return run_texts(self.forward, texts, self.tokenizer, **options)
 
     def values(self, texts: Any, **options: Any) -> np.ndarray:
         """Values (N, F) of all texts, (F,) of one text that is not in a list; ``options`` as in ``collect``."""
@@ -195,24 +202,17 @@ class TextModel(ABC):
         return found[0] if is_one(texts) else found
 
     def collect(
-        self,
-        texts: Any,
-        *,
-        text_field: str = "text",
-        pair_field: str | None = None,
-        progress: bool = False,
-        batch_size: int | None = None,
-        **options: Any,
+        self, texts: Any, *, progress: bool = False, batch_size: int | None = None, **options: Any
     ) -> Collected:
-        """Values (N, F) of all texts, and how many tokens were seen and texts cut.
+        """Values (N, F) of all texts, and how many tokens were seen and texts cut; ``options``: of ``outcomes``.
 
-        ``texts``: whatever holds texts (``data.given``), the fields are those of rows and tables. No more of
-        them are in memory at a time than are sorted by length together, or than ``batch_size``.
+        No more texts are in memory at a time than are sorted by length together, or than ``batch_size``.
         """
         if batch_size is not None:
             options["window"] = batch_size
         total = 1 if is_one(texts) else len(texts) if isinstance(texts, Sized) else None
-        outcomes = self.outcomes(usable_texts(texts, text_field=text_field, pair_field=pair_field), **options)
-        every = list(tqdm(outcomes, total=total, desc=self.verb, unit="text", disable=not progress))
+        every = list(
+            tqdm(self.outcomes(texts, **options), total=total, desc=self.verb, unit="text", disable=not progress)
+        )
         values = np.stack([outcome.values for outcome in every]) if every else np.empty((0, self.features), np.float32)
         return Collected(values, sum(each.tokens for each in every), sum(each.truncated > 0 for each in every))

@@ -218,7 +218,7 @@ def test_layers_are_cut_like_states(tiny_tokenizer: Any, tmp_path: Path) -> None
 def test_chunks_that_are_read_alone_lose_no_token(prompt: str, bert_folder: Path, tiny_tokenizer: Any) -> None:
     encoder = replace(Encoder.from_pretrained(bert_folder), prompt=prompt)  # 32 tokens, two of them special
     before, ids = (tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, LONG))
-    (found,) = chunk_outcomes(encoder, LONG, chunk_tokens=encoder.limit, alone=True)
+    (found,) = chunk_outcomes(encoder, [LONG], chunk_tokens=encoder.limit, alone=True)
     size = encoder.limit - 2 - len(before)
     assert found.tokens.tolist() == [len(ids[first : first + size]) for first in range(0, len(ids), size)]
     start, end = tiny_tokenizer.cls_token_id, tiny_tokenizer.sep_token_id

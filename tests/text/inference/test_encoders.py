@@ -19,7 +19,9 @@ from transformers import AutoModel
 import longform
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform_text.cli.main import main
-from longform_text.data.text import Document
+from longform_text.data.given import InMemory
+from longform_text.data.records import clean_text
+from longform_text.data.text import Document, read_documents
 from longform_text.inference.classifiers import Classifier
 from longform_text.inference.encoders import Encoder
 from longform_text.inference.strategies import chunks
@@ -316,3 +318,51 @@ def test_an_interrupted_run_over_texts_in_memory_goes_on(longform_folder: Path, 
     with pytest.raises(DataError, match=r"number 1 is another one \(texts:0\)"):
         longform.embed(longform_folder, ["other", *texts], output, progress=False)
     assert longform.embed(longform_folder, texts, output, progress=False).resumed == done
+
+
+@pytest.fixture
+def cleaned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that were cleaned so far."""
+    found: list[str] = []
+
+    def counting(given: str) -> tuple[str, int]:
+        found.append(given)
+        return clean_text(given)
+
+    for module in ("data.text", "data.records", "inference.encoders", "inference.chunks"):
+        monkeypatch.setattr(f"longform.{module}.clean_text", counting)
+    return found
+
+
+@pytest.mark.parametrize("prompt", [None, "good: "])
+def test_each_text_is_cleaned_once(prompt: str | None, bert_folder: Path, cleaned: list[str]) -> None:
+    """Whatever holds it and whatever comes of it."""
+    encoder = Encoder.from_pretrained(bert_folder, prompt=prompt)
+    texts = [f"near {number}\x00" for number in range(4)]
+    documents = [Document(each, each, {"title": "a"}) for each in texts]
+    rows = [{"body": each, "title": "a"} for each in texts]
+    pairs = [(each, f"far {number}") for number, each in enumerate(texts)]
+    for run, more in (
+        (lambda: encoder.encode(texts), []),
+        (lambda: encoder.encode(texts, strategy="chunk-average"), []),
+        (lambda: encoder.encode(iter(documents), batch_size=2), []),
+        (lambda: encoder.encode(rows, text_field="body"), []),
+        (lambda: [encoder.encode(each) for each in texts], []),
+        (lambda: encoder.encode_query(texts), []),
+        (lambda: encoder.encode(pairs), [second for _, second in pairs]),
+        (lambda: list(encoder.outcomes(texts)), []),
+        (lambda: list(encoder.encode_chunks(texts)), []),
+        (lambda: list(encoder.encode_chunks(rows, text_field="body", title_field="title")), ["a"] * 4),
+        (lambda: encoder.encode_chunks(texts[0], boundaries=[(0, 3)]), []),
+        (lambda: list(encoder.run(read_documents(InMemory(texts)))), []),
+    ):
+        cleaned.clear()
+        run()
+        found = [each for each in cleaned if each != encoder.prompt]
+        assert sorted(found) == sorted([*(texts if len(found) > 1 else texts[:1]), *more])
+
+
+def test_a_prompt_is_cleaned_too(bert_folder: Path) -> None:
+    plain, odd = (Encoder.from_pretrained(bert_folder, prompt=prompt) for prompt in ("good : ", "good\x00: "))
+    assert_near(odd.encode(TEXTS), plain.encode(TEXTS))
+    assert_near(*(each.encode_chunks(LONG, chunk_tokens=9).vectors for each in (odd, plain)))
