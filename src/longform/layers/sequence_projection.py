@@ -350,8 +350,8 @@ class MeanProjection(RunProjection):
         batch, length, _ = hidden.shape
         counted, runs = self.runs_of(mask, exact, batch=batch, length=length, device=hidden.device)
         [short] = mean_pool(hidden, runs=runs, limit=self.slots, counted=None if exact is None else counted)
-        sides = (side(short).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
-        return Slots(*sides, usable_slots(runs, mask), runs)
+        keys, values = key(short).unflatten(2, (heads, -1)), value(short).unflatten(2, (heads, -1))
+        return Slots(keys.transpose(1, 2), values.transpose(1, 2), usable_slots(runs, mask), runs)
 
     def pool(
         self, key: Tensor, value: Tensor, runs: Runs, counted: Tensor | None, hidden: Tensor

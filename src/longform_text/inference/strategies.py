@@ -186,7 +186,7 @@ class TextModel(ABC):
     ) -> Iterator[Outcome]:
         """Outcomes in order, streamed; ``options`` are those of ``run_texts`` (chunks: values are averaged).
 
-        ``texts``: whatever holds texts (``longform.data.given``), the fields are those of rows and tables. Raises
+        ``texts``: whatever holds texts (``data.given``), the fields are those of rows and tables. Raises
         DataError for what is no text (``usable_texts``).
         """
         return self.run(usable_texts(texts, text_field=text_field, pair_field=pair_field), **options)
