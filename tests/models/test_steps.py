@@ -38,8 +38,8 @@ MOST_CALLS = {
     "linear": (33, 36), "linear, shared": (30, 33), "mean": (25, 28), "weighted_mean": (28, 31),
     "mean, window": (51, 71), "weighted_mean, window": (55, 75),
 }  # fmt: skip
-MOST_CALLS |= {  # selection adds at most eleven, and thirteen
-    kind.replace("window", "selection"): (most[0] + 11, most[1] + 13)
+MOST_CALLS |= {  # selection adds at most twelve, and fourteen
+    kind.replace("window", "selection"): (most[0] + 12, most[1] + 14)
     for kind, most in MOST_CALLS.items()
     if kind.endswith("window")
 }

@@ -384,7 +384,7 @@ class LinformerAttention(SelfAttention):
         if context is not None:
             options: Any = {"context": context, "context_mask": context_mask, "projection": shared.projection}
             return partial(attend_context, **options)
-        if not isinstance(hidden_states, Tensor) or hidden_states.is_nested:  # it has no shape to look at
+        if getattr(hidden_states, "is_nested", True):  # or a list, an array: it has no shape to look at
             check_tensors(hidden_states=hidden_states)
         if not torch.compiler.is_compiling() and 0 in hidden_states.shape[1:-1]:
             return LinformerAttention.attend_nothing

@@ -84,8 +84,7 @@ class Stack(nn.Module):
         afterwards; ``cache``: earlier tokens, of causal layers; ``shared``: more of what all layers are given.
         """
         by_type, states, attentions = self._shared(hidden, positions, shared), [], []
-        call, distances = self._way_to_call(cache), by_type["full_attention"].distance_bias
-        alone = () if distances is None else (distances,)
+        call, alone = self._way_to_call(cache), _alone(by_type["full_attention"])
         in_parts = not (output_attentions or _are_whole(shared)) and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
@@ -136,6 +135,11 @@ class Stack(nn.Module):
 def _are_whole(shared: dict[str, Any]) -> bool:
     """Whether what all layers are given is of whole texts."""
     return "context" in shared or shared.get("query_mask") is not None
+
+
+def _alone(shared: Shared) -> tuple[Tensor, ...]:
+    """Tensors in ``shared`` that have gradients, which re-entrant checkpointing finds only among the arguments."""
+    return () if shared.distance_bias is None else (shared.distance_bias,)
 
 
 def _recomputed(layer: nn.Module, *inputs: Any) -> Any:

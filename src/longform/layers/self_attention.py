@@ -97,24 +97,23 @@ class SelfAttention(nn.Module, ABC):
         another shape.
         """
         width = self.context_size if name == "context" else self.hidden_size
-        if not isinstance(hidden_states, Tensor) or hidden_states.is_nested or hidden_states.shape[2:] != (width,):
+        if getattr(hidden_states, "is_nested", True) or hidden_states.shape[2:] != (width,):  # or a list, an array
             self.check_shape(hidden_states, name)
         hidden = hidden_states
         batch, length, _ = hidden.shape
         if self.max_length is not None and length > self.max_length:
             raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
         if mask is not None:
-            plain = isinstance(mask, Tensor) and not mask.is_nested and mask.dtype == torch.bool
-            if not plain or mask.shape != (batch, length):
+            if getattr(mask, "dtype", None) != torch.bool or mask.is_nested or mask.shape != (batch, length):
                 mask = checked_mask(mask, batch=batch, length=length)
             hidden = blank_padding(hidden, mask)
-        if hidden.dtype == torch.float32 and autocasts(hidden):
+        if hidden.dtype == torch.float32 and torch._C._is_any_autocast_enabled():
             hidden = self.rounded(hidden)
         return hidden, mask
 
     def rounded(self, hidden: Tensor) -> Tensor:
         """Hidden states (B, n, D) in autocast's dtype, where only products read them, which would round them."""
-        if not are_affine(self.query, self.key, self.value):
+        if not (autocasts(hidden) and are_affine(self.query, self.key, self.value)):
             return hidden
         return hidden.to(torch.get_autocast_dtype(hidden.device.type))
 
