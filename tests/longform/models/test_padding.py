@@ -254,3 +254,13 @@ def test_text_at_the_front_is_not_moved(monkeypatch):
     made, given = LinformerModel(model("mean").config), batch_of([(0, 20), (0, 32)], WIDTH)
     monkeypatch.setattr("longform.models.text_reader.moved", lambda *_: pytest.fail("moved"))
     made(**given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_on_either_side_under_vmap(kind):
+    """Which has no values to look at, as the device "meta" has none: every row is moved."""
+    made, ids, mask = model(kind).double(), torch.randint(5, 40, (3, 30)), torch.ones(3, 30, dtype=torch.long)
+    mask[1, :6], mask[2, 20:] = 0, 0
+    found = torch.func.vmap(lambda *text: made(*(x[None] for x in text)).last_hidden_state[0])(ids, mask)
+    valid = mask.bool()
+    assert_close(found[valid], made(ids, mask).last_hidden_state[valid], scope="model")
