@@ -12,17 +12,21 @@ TESTED := demo,dev,bm25,serve,onnx,openvino
 BENCH_OPTIONS ?=
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(PYTHON) -m pytest $(PYTEST_OPTIONS)
 
-# torch.compile, the packages that tests/peers compares with, and Ray have processes of their own.
-APART := compiled peers device campaign ray
-MAIN_TESTS = $(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) \
-  -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
+# torch.compile, the packages that tests/longform/peers compares with, and Ray have processes of their own.
+APART := longform/compiled longform/peers longform/device campaign text/ray
+# What `make test-units` runs under each cap of src/longform/units.py.
+OF_UNITS := longform/functional longform/layers longform/models
+CAPS := portable avx2 avx512 avx512_bf16 amx
+BESIDE := -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
+FAILED := $(VENV)/.failed-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-nightly test-versions gpu-check campaign check lint docs bench tables clean
+.PHONY: help install demo test test-units test-nightly test-versions gpu-check campaign check lint docs bench tables clean
 
 help:
 	@echo "make demo          a layer that learns, and questions to long speeches; results in runs/demo"
 	@echo "make test          every test; TESTS=main without those that take a process of their own"
+	@echo "make test-units    tests of functions, layers and models as on each lesser processor that this one can play"
 	@echo "make test-nightly  what is too slow for make test: processes that import everything anew, more graphs, cases"
 	@echo "make test-versions the main tests with the lower bounds of pyproject.toml, in an environment of its own;"
 	@echo "                   RESOLUTION=highest: with the newest of all that it names"
@@ -57,14 +61,49 @@ $(STAMP) $(DEMO_STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/l
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 	$(VENV)/bin/longform demo
 
+# Parts run one after the other, whatever became of those before; the last line names those that failed.
+run = $(MAKE) $(1) || echo $(1) >> $(FAILED)
+name_failures = $(if $(shell cat $(FAILED)),$(error failed: $(shell cat $(FAILED))))
+
+test: test-parts
+	$(name_failures)
+
 # Peers and Ray take one process each.
-test: $(STAMP)
-	$(MAIN_TESTS)
+test-parts: $(STAMP)
+	@: > $(FAILED)
+	@$(call run,test-main)
 ifneq ($(TESTS),main)
-	$(PYTEST) tests/compiled -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
-	$(PYTEST) tests/campaign -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
-	$(PYTEST) tests/peers & peers=$$!; $(PYTEST) tests/ray -m "not nightly"; ray=$$?; wait $$peers && exit $$ray
+	@$(call run,test-compiled)
+	@$(call run,test-campaign)
+	@$(call run,test-peers) & $(call run,test-ray); wait
 endif
+
+test-main: $(STAMP)
+	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) $(BESIDE)
+
+test-compiled: $(STAMP)
+	$(PYTEST) tests/longform/compiled $(BESIDE)
+
+test-campaign: $(STAMP)
+	$(PYTEST) tests/campaign $(BESIDE)
+
+test-peers: $(STAMP)
+	$(PYTEST) tests/longform/peers
+
+test-ray: $(STAMP)
+	$(PYTEST) tests/text/ray -m "not nightly"
+
+test-units: test-each-cap
+	$(name_failures)
+
+test-each-cap: $(STAMP)
+	@: > $(FAILED)
+	@for cap in $(CAPS); do \
+	  if $(PYTHON) -c "import sys; from longform.units import has; sys.exit(not has('$$cap'))"; \
+	  then $(call run,test-units-$$cap); else echo "not run: $$cap, which this machine has not"; fi; done
+
+test-units-%: $(STAMP)
+	LONGFORM_UNITS=$* $(PYTEST) $(OF_UNITS:%=tests/%) $(BESIDE)
 
 # What pyproject.toml promises: the lower bounds themselves, or the newest that the registry has, without constraints.txt;
 # uv knows how to choose versions so. Old packages deprecate what newer ones do; pyproject.toml says what old
@@ -84,9 +123,9 @@ gpu-check:
 
 test-nightly: $(STAMP)
 	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) -m nightly
-	$(PYTEST) tests/compiled tests/campaign -m nightly
-	$(PYTEST) tests/ray -m nightly
-	HYPOTHESIS_PROFILE=search $(PYTEST) tests/layers/test_layer_invariance.py tests/models/test_padding.py
+	$(PYTEST) tests/longform/compiled tests/campaign -m nightly
+	$(PYTEST) tests/text/ray -m nightly
+	HYPOTHESIS_PROFILE=search $(PYTEST) tests/longform/layers/test_layer_invariance.py tests/longform/models/test_padding.py
 
 campaign: $(STAMP)
 	CAMPAIGN_SCALE=full CAMPAIGN_RECORDS=benchmarks/records/campaign.jsonl \

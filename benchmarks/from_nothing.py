@@ -32,8 +32,8 @@ import longform
 from benchmarks.captured_passes import FALLBACK, TrainingPass
 from longform import LinformerConfig, LinformerForMaskedLM
 from longform.errors import require
-from longform.runs.facts import commit, hardware
 from longform_lab.records import Record, append_record
+from longform_text.facts import commit, hardware
 
 DATA = Path(".gpu-data/wiki.npy")
 VOCABULARY, BEGINNING, MASK, FIRST_WORD = 8_192, 0, 1, 2

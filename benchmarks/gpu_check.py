@@ -36,7 +36,7 @@ MEASURED = {"timings": 0.3, "kernels": 0.25}  # shares of the time
 TESTS = [
     "-m",
     "pytest",
-    "tests/device",
+    "tests/longform/device",
     "-v",
     "-p",
     "no:cacheprovider",

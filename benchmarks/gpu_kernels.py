@@ -32,13 +32,11 @@ from transformers import PreTrainedTokenizerFast
 
 import longform
 from benchmarks.gpu_timings import milliseconds, operations_a_second
-from longform.cli.main import main as command
 from longform.functional.dispatch import use
-from longform.functional.slots import Slots, make_runs, with_sink_runs
+from longform.functional.slots import Slots, leading_tokens, make_runs, with_exact_runs
 from longform.functional.window import triton_kernel, windowed_attention
 from longform.functional.window.triton_kernel import Tile
 from longform.models.graphs import record
-from longform.runs.facts import commit
 from longform_lab.records import Record, append_record
 from longform_lab.speed import ours
 from longform_lab.speed.full_attention import bert, twin
@@ -46,6 +44,8 @@ from longform_lab.speed.paper_table import SLOTS, TIME
 from longform_lab.speed.precision import prepare, random_states
 from longform_lab.speed.shapes import SIZES, Cell, Shape
 from longform_lab.speed.worker import reason_of
+from longform_text.cli.main import main as command
+from longform_text.facts import commit
 
 Found = Iterator[tuple[str, dict[str, Any], dict[str, float]]]  # what was measured, settings, numbers
 
@@ -63,12 +63,13 @@ class Window:
     def __init__(self, length: int, device: str, *, heads: int = 12, dim: int = 64, selected: int = 0) -> None:
         self.device, self.length, self.selected = device, length, selected
         shape = Shape(SIZES["base"], length, 256)
-        self.window, sinks = shape.window, 1
+        self.window = shape.window
         most, dtype = shape.window_slots, torch.bfloat16 if device == "cuda" else torch.float32
         sizes = (-(-length // most),)
         where: Any = {"batch": 1, "length": length, "device": torch.device(device)}
-        slots = make_runs(None, **where, sizes=sizes, slots=most, sinks=sinks)
-        self.slots = with_sink_runs(slots, None, length=length, sinks=sinks)
+        self.exact = leading_tokens(None, **where, sinks=1)
+        runs = make_runs(None, self.exact.rest, **where, sizes=sizes, slots=most)
+        self.slots = with_exact_runs(runs, self.exact)
         count = self.slots.count.shape[1]
         torch.manual_seed(0)
         self.leaves = [
@@ -81,7 +82,7 @@ class Window:
     def forward(self) -> Tensor:
         """Out (1, h, n, d)."""
         memory = Slots(*self.leaves[3:5], None, self.slots)
-        options: Any = {"window": self.window, "memory_bias": self.leaves[5], "sinks": 1}
+        options: Any = {"window": self.window, "memory_bias": self.leaves[5], "exact": self.exact}
         options["selected"] = self.selected
         return windowed_attention(*self.leaves[:3], lambda: memory, **options)[0]
 

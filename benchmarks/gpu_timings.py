@@ -26,13 +26,13 @@ from torch import Tensor, nn
 
 from longform.functional.conditions import native_bfloat16
 from longform.models.graphs import record
-from longform.runs.facts import commit
 from longform_lab.records import Record, append_record
 from longform_lab.speed import ours, peers
 from longform_lab.speed.full_attention import bert, twin
 from longform_lab.speed.precision import prepare, random_states
 from longform_lab.speed.shapes import PASSES, Cell, Shape
 from longform_lab.speed.worker import reason_of
+from longform_text.facts import commit
 
 REPEATS, WARM_UPS, LONG = 7, 3, 100.0  # passes; longer ones (milliseconds) are repeated less
 LARGEST_ERROR = 0.02  # of what a graph gives, relative

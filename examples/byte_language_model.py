@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from longform import LinformerEncoder
-from longform.data.bundled import speeches
+from longform_text.data.bundled import speeches
 
 LENGTH, WIDTH, STEPS, BATCH = 512, 64, 100, 4
 WINDOWS = {"full attention": LENGTH // 2, "a window and slots": 64}  # its block and the one before are seen exactly

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from reference.attention import ReferenceLinear, ReferenceMemory, reference_layer
+from reference.attention import ReferenceLatents, ReferenceLinear, ReferenceMemory, reference_layer
 from torch import Tensor
 
 from longform.choices import POOLED, PROJECTIONS
@@ -14,6 +14,7 @@ from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     DenseProjection,
+    LatentProjection,
     SequenceProjection,
     WeightedMeanProjection,
     make_projection,
@@ -37,6 +38,7 @@ class Kind:
     hidden: int | None = None  # None: what the heads have together
     taps: int = 0  # of a short convolution in front
     selected: int = 0
+    marked: bool = False  # every third token by a global_attention_mask
 
     @property
     def heads(self) -> int:
@@ -59,6 +61,7 @@ class Kind:
                 self.hidden,
                 self.taps and f"taps{self.taps}",
                 self.selected and f"selected{self.selected}",
+                self.marked and "marked",
             )
             if x
         )
@@ -67,7 +70,7 @@ class Kind:
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PAPER = [
     *(Kind(p, s) for p in ("linear", "random", "convolution") for s in SHARINGS),
-    *(Kind(p, s) for p in ("weighted_mean", "mean", "max") for s in ("none", "headwise")),
+    *(Kind(p, s) for p in ("weighted_mean", "mean", "max", "latent") for s in ("none", "headwise")),
 ]
 WINDOWED = [
     *(Kind("convolution", s, 2, 3.0) for s in SHARINGS),
@@ -78,6 +81,7 @@ SPECIAL = [  # k of each head its own; a window that reaches across everything
     *(Kind(p, "none", 4, None, (6, 3, 6), 12) for p in POOLED),
     Kind("mean", "headwise", 6, longest=12),
     *(Kind(p, "headwise", window, 3.0 if window else None, sinks=3) for p in POOLED for window in (None, 2)),
+    Kind("latent", "headwise", sinks=2),
 ]
 NARROW_AND_WIDE = [  # heads that together have fewer features than the hidden states, or more
     *(Kind(p, s, hidden=width) for width in (7, 4) for p in ("linear", "convolution") for s in ("none", "layerwise")),
@@ -85,9 +89,10 @@ NARROW_AND_WIDE = [  # heads that together have fewer features than the hidden s
     Kind("mean", "none", 4, None, (6, 3, 6), 12, hidden=5),
     Kind("weighted_mean", "headwise", 2, 3.0, sinks=1, hidden=7),
     Kind("weighted_mean", "none", 4, None, (6, 3, 6), 12, hidden=5),
+    Kind("latent", "none", None, None, (5, 2, 5), hidden=7),
 ]
 CONVOLVED = [
-    *(Kind(p, "headwise", taps=taps) for p, taps in (("linear", 5), ("weighted_mean", 3), ("mean", 7))),
+    *(Kind(p, "headwise", taps=taps) for p, taps in (("linear", 5), ("weighted_mean", 3), ("mean", 7), ("latent", 3))),
     *(Kind("weighted_mean", "headwise", window, 3.0, sinks=1, taps=5) for window in (None, 2)),
 ]
 SELECTED = [  # blocks of 2 of 12 tokens, far from each 3 to 4 slots of 2 tokens, or heads with 2 and with 3
@@ -96,7 +101,15 @@ SELECTED = [  # blocks of 2 of 12 tokens, far from each 3 to 4 slots of 2 tokens
     Kind("weighted_mean", "headwise", 2, None, (6, 6), 12, 1, hidden=7, taps=3, selected=1),
     *(Kind(p, "none", 3, 5.0, (5, 15, 5), 15, selected=2) for p in ("mean", "weighted_mean")),
 ]
-KINDS = [*PAPER, *WINDOWED, *SPECIAL, *NARROW_AND_WIDE, *CONVOLVED, *SELECTED]
+MARKED = [
+    *(Kind(p, "headwise", marked=True) for p in PROJECTIONS),
+    *(Kind(p, "headwise", 2, 3.0, sinks=sinks, marked=True) for p in POOLED for sinks in (0, 1)),
+    Kind("linear", "layerwise", hidden=7, marked=True),
+    Kind("convolution", "layerwise", 2, 3.0, taps=3, marked=True),
+    *(Kind("mean", "none", window, None, (6, 3, 6), 12, marked=True) for window in (None, 4)),
+    *(Kind(p, "headwise", 2, 3.0, (6, 6), 12, 1, selected=2, marked=True) for p in ("mean", "weighted_mean")),
+]
+KINDS = [*PAPER, *WINDOWED, *SPECIAL, *NARROW_AND_WIDE, *CONVOLVED, *SELECTED, *MARKED]
 
 
 class Layer:
@@ -136,7 +149,12 @@ class Layer:
         return [*self.layer.parameters(), *extra]
 
     def __call__(self, hidden: Tensor, mask: Tensor | None, **options: bool) -> Tensor:
-        return self.layer(hidden, mask, shared=self.given, **options)
+        return self.layer(hidden, mask, shared=self.given, global_attention_mask=self.marks(hidden), **options)
+
+    def marks(self, hidden: Tensor) -> Tensor | None:
+        """Every third token (B, n), the second first."""
+        places = torch.arange(hidden.shape[1]) % 3 == 1
+        return places.expand(hidden.shape[:2]) if self.kind.marked else None
 
     @property
     def given(self) -> Shared:
@@ -152,6 +170,11 @@ class Layer:
             if self.projections and isinstance(self.projections[groups.index(slots)], WeightedMeanProjection):
                 scores = self.projections[groups.index(slots)].scores.weight.unflatten(0, (2, -1))
                 matrices = list(scores[:, kind.slots[:head].count(slots)])
+            if self.projections and isinstance(made := self.projections[groups.index(slots)], LatentProjection):
+                nth = kind.slots[:head].count(slots)
+                own = ReferenceLatents(*(x[nth].squeeze(0) if x.shape[1] == 1 else x[nth] for x in made.tensors()))
+                found.append(ReferenceMemory(name, slots, kind.longest, found=own))
+                continue
             if self.projections and self.matrices(self.projections[groups.index(slots)]):
                 own = self.matrices(self.projections[groups.index(slots)])
                 nth = kind.slots[:head].count(slots) if len(own[0]) > 1 else 0
@@ -166,6 +189,7 @@ class Layer:
 
     def twin(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         options = {"memory_bias": self.layer.memory_bias, "memory_budget": self.kind.budget, "sinks": self.kind.sinks}
+        options["marked"] = self.marks(hidden)
         options["short_convolution"] = None if self.layer.convolution is None else self.layer.convolution.weight
         window, options["selected"] = self.kind.window, self.kind.selected
         return reference_layer(hidden, mask, **self.linears(), memories=self.memories(), window=window, **options)

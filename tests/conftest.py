@@ -4,7 +4,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub, which reads it once
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-if "LONGFORM_TEST_DEVICE" not in os.environ:  # for tests/device
+if "LONGFORM_TEST_DEVICE" not in os.environ:  # for tests/longform/device
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton, whose kernels then run on a CPU
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -45,6 +45,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "a", "of", "and", "to", "in", "is", "it", "for", "long", "short", "text", "near", "far", "good", "bad"]
+
+
+def pytest_report_header() -> str:
+    """Which compiled kernels the tests run, and which this machine lacks."""
+    lacking = [units for units in library.UNITS if units not in UNITS]
+    return f"compiled kernels by: {', '.join(UNITS)}; this machine lacks: {', '.join(lacking) or 'none'}"
 
 
 @pytest.fixture(autouse=True)

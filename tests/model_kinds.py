@@ -30,6 +30,11 @@ KINDS = {
     "weighted_mean-rotary": {"projection": "weighted_mean", "attention_window": 8, "rope_theta": 50.0},
     "max": {"projection": "max"},
     "convolution": {"projection": "convolution"},
+    "by_place": {"projection": "by_place"},
+    "content_and_place": {"projection": "content_and_place"},
+    "latent": {"projection": "latent"},
+    "latent-sinks": {"projection": "latent", "sink_tokens": 2, "short_convolution": 3},
+    "latent-rotary": {"projection": "latent", "rope_theta": 50.0, "num_key_value_heads": 1},
     "k of each head": {"projection": "mean", "projection_sharing": "none", "projected_length": [[8, 4], [4, 8]]},
     "mean-window": {"projection": "mean", "attention_window": 8, "memory_budget": 6.0},
     "max-window": {"projection": "max", "attention_window": 8},
@@ -124,7 +129,9 @@ def model(kind: str, cls: type = LinformerModel, **options: Any) -> Any:
     made = cls(config(kind, **options)).eval()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
-            if name.endswith(("memory_bias", "kernel", "matrix", "bias", "convolution.weight")):
+            if name.endswith(
+                ("memory_bias", "kernel", "matrix", "bias", "convolution.weight", "latents", "place_share")
+            ):
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return made
 

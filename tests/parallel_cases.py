@@ -27,6 +27,9 @@ REFUSED = (
     "wide rotary heads",
     "mean-window-selection",
     "rotary-window-selection",
+    "latent",
+    "latent-sinks",
+    "latent-rotary",
 )
 KINDS = [kind for kind in model_kinds.KINDS if kind not in REFUSED]
 OF_TEXTS = (LinformerModel, LinformerForSequenceClassification)

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from longform.data.text import Document
-from longform.inference.parts.run import run_parts
-from longform.inference.prepared import Made, Prepared
-from longform.inference.settings import InferenceResult, InferenceSettings
+from longform_text.data.text import Document
+from longform_text.inference.parts.run import run_parts
+from longform_text.inference.prepared import Made, Prepared
+from longform_text.inference.settings import InferenceResult, InferenceSettings
 
 
 def prepare(model: str, settings: InferenceSettings, pause: float = 0.0) -> Prepared:

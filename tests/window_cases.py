@@ -17,7 +17,7 @@ from reference.attention import (
     reference_windowed_attention,
 )
 
-from longform.functional.slots import Slots, divisors, join_runs, make_runs, rest_mask, sink_counts
+from longform.functional.slots import Slots, divisors, leading_tokens, make_runs, with_exact_runs
 from longform.functional.window import windowed_attention
 from strategies import MASK_KINDS, generator, normal, texts
 
@@ -69,10 +69,10 @@ class Inputs:
         text, source = self.text, generator(seed)
         self.mask = text.checked
         shape = {"batch": text.batch, "length": text.length, "device": torch.device("cpu")}
-        rest = rest_mask(self.mask, sinks=self.sinks, **shape) if self.sinks else self.mask
-        self.slots = make_runs(rest, sizes=sizes, slots=limit, **shape)
-        if self.sinks:
-            self.slots = join_runs(sink_counts(self.mask, sinks=self.sinks, **shape), self.slots)
+        self.exact = leading_tokens(self.mask, sinks=self.sinks, **shape) if self.sinks else None
+        self.slots = make_runs(self.mask, self.exact and self.exact.rest, sizes=sizes, slots=limit, **shape)
+        if self.exact is not None:
+            self.slots = with_exact_runs(self.slots, self.exact)
         count = self.slots.count.shape[1]
         shape = (text.batch, HEADS, text.length, DIM)
         blank = text.valid[:, None, :, None]
@@ -91,7 +91,7 @@ class Inputs:
 
     def fast(self, path: str, budget: float | None):
         options = {"window": self.window, "memory_budget": budget, "mask": self.mask, "memory_bias": self.bias}
-        options |= {"sinks": self.sinks, "distance_bias": self.distance_bias, "selected": self.selected}
+        options |= {"exact": self.exact, "distance_bias": self.distance_bias, "selected": self.selected}
         options["output_attentions"] = path == "eager"
         with taking(path):
             return windowed_attention(*self.heads, self.memory_of, **options)
@@ -113,7 +113,7 @@ class Inputs:
             q, k, v = (list(x[b, i]) for x in self.heads)
             memory = [self.reference_slots(x, b, i) for x in self.memory]
             options = {"window": self.window, "memory_bias": self.bias[i].double(), "memory_budget": budget}
-            options |= {"sinks": self.sinks, "selected": self.selected}
+            options |= {"exact": range(self.sinks), "selected": self.selected}
             options["distance_bias"] = None if self.distance_bias is None else self.distance_bias[i]
             return reference_windowed_attention(q, k, v, self.text.valid[b].tolist(), *memory, **options)
 
@@ -126,7 +126,7 @@ class Inputs:
         for b, i in product(range(self.text.batch), range(HEADS)):
             keys, valid = self.reference_slots(self.memory[0], b, i), self.text.valid[b].tolist()
             for block in range(-(-self.text.length // self.window)):
-                where = {"block": block, "window": self.window, "sinks": self.sinks}
+                where = {"block": block, "window": self.window, "exact": range(self.sinks)}
                 ranked = reference_ranked_slots(list(self.heads[0][b, i]), valid, keys, **where)
                 if 0 < self.selected < len(ranked):
                     found.append(ranked[self.selected - 1][0] - ranked[self.selected][0])

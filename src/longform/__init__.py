@@ -1,7 +1,9 @@
 """Linear-time Transformer encoders for long documents.
 
 ``import longform`` is quick: a name of ``__all__`` is imported, and torch with it, when it is first asked for. Hugging
-Face's Auto classes know the models from then on, whichever of the two packages was imported first.
+Face's Auto classes know the models from then on, whichever of the two packages was imported first. Layers, models and
+conversion are in this package; what reads, searches, trains and serves texts is in ``longform_text``, and only this
+table of names knows it.
 """
 
 from importlib import import_module
@@ -10,15 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from longform.auto_tables import enter_late
 from longform.choices import did_you_mean
+from longform.units import cap_torch
 
 if TYPE_CHECKING:
     from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
     from longform.conversion.packages import load_linformer
-    from longform.inference.classifiers import Classifier
-    from longform.inference.encoders import Encoder
-    from longform.inference.run import embed, predict
-    from longform.inference.settings import InferenceResult, InferenceSettings
     from longform.layers.attention import LinformerAttention
     from longform.layers.effective_attention import effective_attention
     from longform.layers.encoder import LinformerEncoder
@@ -36,12 +35,17 @@ if TYPE_CHECKING:
         LinformerForSequenceClassification,
         LinformerForTokenClassification,
     )
-    from longform.search.index import Index
-    from longform.training.alignment.run import AlignmentResult, align
-    from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
-    from longform.training.distillation.run import DistillationResult, distill
-    from longform.training.engine.settings import DistillationSettings, FinetuningSettings
-    from longform.training.finetuning.run import FinetuningResult, finetune
+    from longform_text.inference.classifiers import Classifier
+    from longform_text.inference.encoders import Encoder
+    from longform_text.inference.run import embed, predict
+    from longform_text.inference.settings import InferenceResult, InferenceSettings
+    from longform_text.search.index import Index
+    from longform_text.training.alignment.run import AlignmentResult, align
+    from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
+    from longform_text.training.distillation.run import DistillationResult, distill
+    from longform_text.training.distillation.settings import DistillationSettings
+    from longform_text.training.finetuning.run import FinetuningResult, finetune
+    from longform_text.training.finetuning.settings import FinetuningSettings
 
 __version__ = version("longform")
 __all__ = [
@@ -85,53 +89,54 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AlignmentResult": "training.alignment.run",
-    "AlignmentSettings": "training.alignment.settings",
-    "AlignmentSource": "training.alignment.settings",
-    "Classifier": "inference.classifiers",
-    "ConversionResult": "conversion.convert",
-    "DistillationResult": "training.distillation.run",
-    "DistillationSettings": "training.engine.settings",
-    "Encoder": "inference.encoders",
-    "FinetuningResult": "training.finetuning.run",
-    "FinetuningSettings": "training.engine.settings",
-    "Index": "search.index",
-    "InferenceResult": "inference.settings",
-    "InferenceSettings": "inference.settings",
-    "LinformerAttention": "layers.attention",
-    "LinformerConfig": "models.configuration_linformer",
-    "LinformerEncoder": "layers.encoder",
-    "LinformerEncoderLayer": "layers.multihead",
-    "LinformerForCausalLM": "models.task_heads",
-    "LinformerForMaskedLM": "models.task_heads",
-    "LinformerForQuestionAnswering": "models.task_heads",
-    "LinformerForSequenceClassification": "models.task_heads",
-    "LinformerForTokenClassification": "models.task_heads",
-    "LinformerModel": "models.modeling_linformer",
-    "LinformerMultiheadAttention": "layers.multihead",
-    "Projection": "layers.geometry",
-    "align": "training.alignment.run",
-    "capture": "models.graphs",
-    "convert": "conversion.convert",
-    "distill": "training.distillation.run",
-    "effective_attention": "layers.effective_attention",
-    "embed": "inference.run",
-    "finetune": "training.finetuning.run",
-    "kernels": "kernels",
-    "load_linformer": "conversion.packages",
-    "pack_weights": "models.inference",
-    "parameter_groups": "layers.parameter_groups",
-    "predict": "inference.run",
+    "AlignmentResult": "longform_text.training.alignment.run",
+    "AlignmentSettings": "longform_text.training.alignment.settings",
+    "AlignmentSource": "longform_text.training.alignment.settings",
+    "Classifier": "longform_text.inference.classifiers",
+    "ConversionResult": "longform.conversion.convert",
+    "DistillationResult": "longform_text.training.distillation.run",
+    "DistillationSettings": "longform_text.training.distillation.settings",
+    "Encoder": "longform_text.inference.encoders",
+    "FinetuningResult": "longform_text.training.finetuning.run",
+    "FinetuningSettings": "longform_text.training.finetuning.settings",
+    "Index": "longform_text.search.index",
+    "InferenceResult": "longform_text.inference.settings",
+    "InferenceSettings": "longform_text.inference.settings",
+    "LinformerAttention": "longform.layers.attention",
+    "LinformerConfig": "longform.models.configuration_linformer",
+    "LinformerEncoder": "longform.layers.encoder",
+    "LinformerEncoderLayer": "longform.layers.multihead",
+    "LinformerForCausalLM": "longform.models.task_heads",
+    "LinformerForMaskedLM": "longform.models.task_heads",
+    "LinformerForQuestionAnswering": "longform.models.task_heads",
+    "LinformerForSequenceClassification": "longform.models.task_heads",
+    "LinformerForTokenClassification": "longform.models.task_heads",
+    "LinformerModel": "longform.models.modeling_linformer",
+    "LinformerMultiheadAttention": "longform.layers.multihead",
+    "Projection": "longform.layers.geometry",
+    "align": "longform_text.training.alignment.run",
+    "capture": "longform.models.graphs",
+    "convert": "longform.conversion.convert",
+    "distill": "longform_text.training.distillation.run",
+    "effective_attention": "longform.layers.effective_attention",
+    "embed": "longform_text.inference.run",
+    "finetune": "longform_text.training.finetuning.run",
+    "kernels": "longform.kernels",
+    "load_linformer": "longform.conversion.packages",
+    "pack_weights": "longform.models.inference",
+    "parameter_groups": "longform.layers.parameter_groups",
+    "predict": "longform_text.inference.run",
 }
 
+cap_torch()
 enter_late()
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'longform' has no attribute {name!r}{_near(name)}")
-    module = import_module(f"longform.{_MODULES[name]}")
-    value = globals()[name] = module if name == _MODULES[name] else getattr(module, name)
+    module = import_module(_MODULES[name])
+    value = globals()[name] = module if _MODULES[name] == f"longform.{name}" else getattr(module, name)
     return value
 
 

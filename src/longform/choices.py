@@ -14,13 +14,15 @@ class ProjectionKind(NamedTuple):
 
     ``covers_runs``: a slot stands for a run of tokens, so that there may be a window; ``has_matrices``: E and F, or
     kernels, which heads, keys and values, or layers may share; ``has_map``: what it does is a matrix n x n for each
-    head; ``keeps_tokens``: of a text that has no more tokens than there are slots each token is a slot.
+    head; ``keeps_tokens``: of a text that has no more tokens than there are slots each token is a slot; ``has_order``:
+    what a token counts for depends on its place, so that the tokens of a text stand in an order.
     """
 
     covers_runs: bool
     has_matrices: bool
     has_map: bool
     keeps_tokens: bool
+    has_order: bool = True
 
 
 PROJECTION_KINDS = {
@@ -30,8 +32,14 @@ PROJECTION_KINDS = {
     "max": ProjectionKind(covers_runs=True, has_matrices=False, has_map=False, keeps_tokens=True),
     "convolution": ProjectionKind(covers_runs=True, has_matrices=True, has_map=False, keeps_tokens=False),
     "random": ProjectionKind(covers_runs=False, has_matrices=True, has_map=True, keeps_tokens=False),
+    "latent": ProjectionKind(covers_runs=False, has_matrices=False, has_map=False, keeps_tokens=False, has_order=False),
+}
+NAMED_PROJECTIONS = {  # fields of a Projection under one name
+    "by_place": {"kind": "linear", "init": "normal"},
+    "content_and_place": {"kind": "weighted_mean", "places": True},
 }
 PROJECTIONS = tuple(PROJECTION_KINDS)
+PROJECTION_NAMES = (*PROJECTIONS, *NAMED_PROJECTIONS)  # that an option may have
 POOLED = tuple(name for name, kind in PROJECTION_KINDS.items() if kind.covers_runs)
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PROJECTION_INITS = ("normal", "block_mean")
@@ -72,6 +80,13 @@ AUTO_MODELS = {
     "AutoModelForTokenClassification": "LinformerForTokenClassification",
     "AutoModelForQuestionAnswering": "LinformerForQuestionAnswering",
 }
+
+
+def facts_of(projection: str) -> ProjectionKind:
+    """The facts of a name in PROJECTION_NAMES."""
+    fields = NAMED_PROJECTIONS.get(projection, {"kind": projection})
+    facts = PROJECTION_KINDS[str(fields["kind"])]
+    return facts._replace(covers_runs=False, keeps_tokens=False) if fields.get("places") else facts
 
 
 def did_you_mean(name: object, known: Collection[str]) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from longform.data.bundled import package_folder
-from longform.data.text import Document, clean_text
+from longform.conversion.shipped import package_folder
 from longform.errors import DataError, require
+from longform_text.data.text import Document, clean_text
 
 FEWEST_TEXTS = 70  # of a category that is learned
 FRACTIONS = {"train": 0.7, "validation": 0.1, "test": 0.2}

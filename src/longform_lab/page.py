@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longform.errors import require
-from longform.runs.files import write_text
-from longform.runs.page import Heading, Table
+from longform.files import write_text
+from longform.pretrained.model_card import Heading, Table
 
 
 class Bullets(NamedTuple):

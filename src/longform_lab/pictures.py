@@ -7,9 +7,9 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from longform.data.storage import atomic_write
-from longform.data.text import clean_text
 from longform.errors import require
+from longform.files import atomic_write
+from longform_text.data.text import clean_text
 
 LONGEST = 40  # characters of a name in a picture
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from longform.errors import DataError
-from longform.runs.facts import commit, hardware, now, versions
-from longform.runs.files import write_text
+from longform.files import write_text
+from longform_text.facts import commit, hardware, now, versions
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "benchmarks" / "records"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longform.runs.files import write_text
-from longform.runs.page import Heading, Table, markdown
+from longform.files import write_text
+from longform.pretrained.model_card import Heading, Table, markdown
 from longform_lab.page import Block, Bullets, Picture, write_page
 
 TABLE, REPORT = "table.md", "report.html"

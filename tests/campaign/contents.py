@@ -30,7 +30,7 @@ STREAMED = "out."  # output of embed and predict, which is one file
 def contents(place: Path, *, measurements: bool = False) -> dict[str, Any]:
     """Every file below ``place`` by name. ``measurements``: the metrics of records are times and nothing else."""
     measured = (*MEASURED, "metrics") if measurements else MEASURED
-    # An index holds the times of files; tests/search kills what writes it.
+    # An index holds the times of files; tests/text/search kills what writes it.
     files = sorted(path for path in place.rglob("*") if not path.is_dir() and INDEX_FOLDER not in path.parts)
     return {path.relative_to(place).as_posix(): content(path, place, measured) for path in files}
 

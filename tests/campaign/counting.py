@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from longform.runs.facts import commit
 from longform_lab.records import Record, read_records
+from longform_text.facts import commit
 
 Number = TypeVar("Number", int, float)
 SCALE = os.environ.get("CAMPAIGN_SCALE", "ci")

@@ -108,7 +108,7 @@ class Running:
 
 def run_command(line: Sequence[str], log: Path, bounds: Bounds | None) -> None:
     """The child: ``longform`` with what it says written to ``log``."""
-    from longform.cli.main import main
+    from longform_text.cli.main import main
 
     faulthandler.enable()
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -3,7 +3,7 @@
 ``python -m campaign.sanitized LIBRARY SEED CASES THREADS``: each case is printed before it runs, so that the last line
 before a sanitizer's report says which it was. Tensors end where their memory does, and a job's workspace is as large as
 the kernel asked for: what is read or written behind them is seen. Results are compared with torch's, coarsely: numbers
-have tests of their own (tests/functional).
+have tests of their own (tests/longform/functional).
 """
 
 import importlib.util
@@ -21,9 +21,8 @@ from longform.functional.attention import compiled as attention
 from longform.functional.attention import usable_slots
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.linear import amx as inference
-from longform.functional.linear import amx_training as training
 from longform.functional.native import library
-from longform.functional.slots import Slots, divisors, join_runs, make_runs, sink_counts
+from longform.functional.slots import Slots, divisors, leading_tokens, make_runs, with_exact_runs
 from longform.functional.window import windowed_attention
 from longform.functional.window.compiled import CompiledDocument
 from longform.functional.window.document import DocumentPart, FarSlots
@@ -109,13 +108,12 @@ def window_training(draw: Draw) -> None:
     base = -(-length // limit)
     sizes = tuple(size for size in divisors(-(-base // 4) * 4) if window % size == 0)
     shape = {"batch": batch, "length": length, "device": torch.device("cpu")}
-    slots = make_runs(mask, sizes=sizes, slots=-(-length // sizes[-1]), sinks=sinks, **shape)
-    if sinks:
-        slots = join_runs(sink_counts(mask, sinks=sinks, **shape), slots)
+    exact = leading_tokens(mask, sinks=sinks, **shape)
+    slots = with_exact_runs(make_runs(mask, exact.rest, sizes=sizes, slots=-(-length // sizes[-1]), **shape), exact)
     far = slots.count.shape[1]
     given = [draw.tensor(batch, heads, n, dim).requires_grad_() for n in (length, length, length, far, far)]
     bias = torch.randn(heads).requires_grad_() if draw.any(True, False) else None
-    options = {"window": window, "sinks": sinks, "mask": mask, "memory_budget": draw.any(None, 5.0)}
+    options = {"window": window, "mask": mask, "memory_budget": draw.any(None, 5.0)}
 
     def outcome(x: list[Tensor], **more: object) -> Tensor:
         memory = Slots(x[3], x[4], None, slots)
@@ -137,7 +135,7 @@ def document_in_parts(draw: Draw) -> None:
     count = torch.full((sinks + -(-length // size),), float(size))
     count[:sinks], count[sinks : sinks + sinks // size] = 1.0, 0.0
     memory = [draw.tensor(heads, len(count), dim) for _ in range(2)]
-    far = FarSlots(*memory, count, size, sinks, draw.any(None, torch.randn(heads)), draw.any(None, 5.0))
+    far = FarSlots(*memory, count, size, torch.arange(sinks), draw.any(None, torch.randn(heads)), draw.any(None, 5.0))
     whole, in_parts = (torch.empty(length, heads, dim, dtype=HALF) for _ in range(2))
     rows, attend = window * draw.size(3), CompiledDocument(far)
     attend(DocumentPart(query, key, value, length, window), whole)
@@ -164,26 +162,7 @@ def linear_inference(draw: Draw) -> None:
     check(found, exact)
 
 
-def linear_training(draw: Draw) -> None:
-    """A linear layer, and a feed-forward part, trained through."""
-    rows, most = draw.rows(80, 2100)
-    inputs, inner = 32 * draw.size(most), 32 * draw.size(most)
-    x = draw.tensor(rows, inputs).requires_grad_()
-    weights = [(torch.randn(shape) / 8).requires_grad_() for shape in ((inner, inputs), (inputs, inner))]
-    biases = [torch.randn(size).requires_grad_() if draw.any(True, False) else None for size in (inner, inputs)]
-    wide = [None if y is None else y.double() for y in biases]
-    first = linear(x.double(), weights[0].double(), wide[0])
-    leaves = [x, *weights[:1], *(y for y in biases[:1] if y is not None)]
-    check_gradients(training.AmxLinear.apply(x, weights[0], biases[0]), first, leaves, draw.tensor(rows, inner))
-    out = training.AmxFeedForward.apply(x, weights[0], biases[0], weights[1], biases[1])
-    exact = linear(gelu(linear(x.double(), weights[0].double(), wide[0])), weights[1].double(), wide[1])
-    leaves = [x, *weights, *(y for y in biases if y is not None)]
-    check_gradients(out, exact, leaves, draw.tensor(rows, inputs))
-
-
-CASES: list[Callable[[Draw], None]] = [
-    slots_attention, window_training, document_in_parts, linear_inference, linear_training,
-]  # fmt: skip
+CASES: list[Callable[[Draw], None]] = [slots_attention, window_training, document_in_parts, linear_inference]
 
 
 def use(path: str, threads: int) -> None:

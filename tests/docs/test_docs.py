@@ -23,10 +23,11 @@ from json_lines import write_lines
 from tiny_models import make_sentence_transformer, save_bert
 
 import longform
-from longform.cli.arguments import parse
-from longform.cli.main import command_module, main
-from longform.data.bundled import bundled_encoder_folder, speeches
+from longform.conversion.shipped import bundled_encoder_folder
 from longform_lab.tables.table_definitions import TABLES
+from longform_text.cli.arguments import parse
+from longform_text.cli.main import command_module, main
+from longform_text.data.bundled import speeches
 
 LINKED = [*DOCUMENTS, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/records/README.md"]
 TUTORIAL = ROOT / "docs/tutorial.md"
@@ -63,6 +64,8 @@ def _working_directory(tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.
         {"text": f"{kind} text {number} is long", "label": kind} for kind in ("good", "bad") for number in range(8)
     ]
     write_lines(Path("labelled.jsonl"), labelled)
+    Path("documents").mkdir()
+    Path("documents", "mill.txt").write_text("The old mill is sold to the museum.\n")
 
 
 @pytest.mark.usefixtures("_working_directory")

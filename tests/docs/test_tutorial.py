@@ -18,9 +18,9 @@ from tiny_models import make_sentence_transformer, save_bert
 from transformers import AutoTokenizer
 
 import longform_lab.licences as licence_parts
-from longform.cli.main import main
-from longform.data import bundled
-from longform.data.text import Document
+from longform.conversion import shipped
+from longform_text.cli.main import main
+from longform_text.data.text import Document
 
 TUTORIAL = Path(__file__).parents[2] / "docs/tutorial.md"
 BLOCK = re.compile(r"^```(python|sh|text|json)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -56,7 +56,7 @@ def _small_material(tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.Mon
         train=licences(40), validation=[], test=licences(12), unlabelled=licences(20), labels=list(WORDS), groups=72,
         largest_group=1,
     )  # fmt: skip
-    monkeypatch.setattr(bundled, "bundled_encoder_folder", lambda: folder)
+    monkeypatch.setattr(shipped, "bundled_encoder_folder", lambda: folder)
     monkeypatch.setattr(licence_parts, "licence_texts", lambda: texts)
 
 

@@ -27,12 +27,21 @@ class ReferenceSlots(NamedTuple):
     stop: list[int]
 
 
+class ReferenceLatents(NamedTuple):
+    """Latents and seekers of one head, (k, d) each, its gate () and the weight (d,) of their norm."""
+
+    latents: Tensor
+    seekers: Tensor
+    gate: Tensor
+    weight: Tensor
+
+
 class ReferenceMemory(NamedTuple):
     """How one head shortens the sequence.
 
-    kind: "dense" (linear and random), "weighted_mean", "mean", "max" or "convolution"; slots: k; max_length: N;
-    key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", what a hidden state (D,) is multiplied
-    with for its score in "weighted_mean", None otherwise.
+    kind: "dense" (linear and random), "weighted_mean", "mean", "max", "convolution" or "latent"; slots: k;
+    max_length: N; key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", what a hidden state (D,) is
+    multiplied with for its score in "weighted_mean", None otherwise; found: of "latent".
     """
 
     kind: str
@@ -40,6 +49,7 @@ class ReferenceMemory(NamedTuple):
     max_length: int
     key: Tensor | None = None
     value: Tensor | None = None
+    found: ReferenceLatents | None = None
 
 
 class ReferenceLinear(NamedTuple):
@@ -185,6 +195,42 @@ def reference_convolution(
     return pooled
 
 
+def _unit(x: Tensor) -> Tensor:
+    return x.double() / torch.sqrt(x.double().square().sum() / len(x) + 1e-6)
+
+
+def reference_latents(
+    key: Sequence[Tensor],
+    value: Sequence[Tensor],
+    valid: Sequence[bool],
+    own: ReferenceLatents,
+    *,
+    exact: Sequence[int] = (),
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Keys and values of the slots of one text and head, whose tokens have keys and values (d,): s + k entries each.
+
+    With x^ = x / sqrt(mean(x²)) and sums over the valid tokens but ``exact`` ones:
+    l_j = l0_j + g sum_t softmax(s_j^ k_t^ / sqrt(d)) k_t^,
+    key j is l_j^ times the weight, value j is sum_t softmax(key_j k_t^) v_t. ``exact`` tokens, by their positions, have
+    a slot each in front, with k_t^ for a key. Keys come times sqrt(d), by which attention divides.
+    """
+    seen = [t for t in range(len(key)) if valid[t] and t not in exact]
+    root = math.sqrt(len(key[0]))
+    keys: list[Tensor | None] = [_unit(key[t]) * root if valid[t] else None for t in exact]
+    values: list[Tensor | None] = [value[t].double() if valid[t] else None for t in exact]
+    unit = [_unit(key[t]) for t in seen]
+    for latent, seeker in zip(own.latents, own.seekers, strict=True):
+        if not seen:
+            keys, values = [*keys, None], [*values, None]
+            continue
+        looks = reference_softmax([(_unit(seeker) * k).sum() / math.sqrt(len(k)) for k in unit])
+        query = _unit(latent.double() + own.gate.double() * _mix(looks, unit)) * own.weight.double()
+        shares = reference_softmax([(query * k).sum() for k in unit])
+        keys.append(query * root)
+        values.append(_mix(shares, [value[t].double() for t in seen]))
+    return keys, values
+
+
 def _empty_slots(slots: int, size: int) -> ReferenceSlots:
     starts = [j * size for j in range(slots)]
     return ReferenceSlots([None] * slots, [0] * slots, starts, [start + size for start in starts])
@@ -236,9 +282,9 @@ def reference_ranked_slots(
     *,
     block: int,
     window: int,
-    sinks: int = 0,
+    exact: Sequence[int] = (),
 ) -> list[tuple[float, int]]:
-    """Far slots of block i, without the ``sinks``, by their product with the mean query over the text of the block.
+    """Far slots of block i, but for ``exact`` tokens, by their product with the mean query over the text of the block.
 
     Pairs of the product q k_j / sqrt(d) and j, the largest first, of equal ones the earlier slot; empty for a block
     without text. A number, not a tensor: no gradient flows through an order.
@@ -251,7 +297,7 @@ def reference_ranked_slots(
     for j in reference_far_slots(memory_key, block=block, window=window):
         slot = memory_key.vectors[j]
         assert slot is not None
-        if j >= sinks:
+        if j >= len(exact):
             ranked.append((float((mean * slot.detach().double()).sum()) / math.sqrt(len(mean)), j))
     return sorted(ranked, key=lambda pair: (-pair[0], pair[1]))
 
@@ -267,7 +313,7 @@ def reference_windowed_attention(
     window: int,
     memory_bias: Tensor | float = 0.0,
     memory_budget: float | None = None,
-    sinks: int = 0,
+    exact: Sequence[int] = (),
     distance_bias: Tensor | None = None,
     selected: int = 0,
 ) -> list[Tensor]:
@@ -275,35 +321,35 @@ def reference_windowed_attention(
 
     query, key, value: n entries (d,). The query at t of block i = t // w sees the valid tokens of blocks i-1, i, i+1
     with logit q k / sqrt(d), and far slots with q k_j / sqrt(d) + log(count_j) + bias + min(0, log(budget / F_i)),
-    F_i the valid tokens of all the slots that block i sees. The first ``sinks`` slots are one token each, outside the
+    F_i the valid tokens of all the slots that block i sees. The first slots are an ``exact`` token each, outside the
     budget: they add nothing to F_i and lose nothing. NaN where nothing is visible. ``distance_bias``: see
     reference_distance_bias; that of a slot is that of every position in it, which must be one.
 
-    The first ``selected`` of reference_ranked_slots are no slots to block i: it sees their valid tokens, except sinks,
-    as it does near ones, and F_i is of the rest.
+    The first ``selected`` of reference_ranked_slots are no slots to block i: it sees their valid tokens, but for exact
+    ones, as it does near ones, and F_i is of the rest.
     """
     outputs, opened = [], []
     for t, q in enumerate(query):
         block, logits, seen = t // window, [], []
         if selected and t % window == 0:
-            ranked = reference_ranked_slots(query, valid, memory_key, block=block, window=window, sinks=sinks)
+            ranked = reference_ranked_slots(query, valid, memory_key, block=block, window=window, exact=exact)
             opened = [j for _, j in ranked[:selected]]
-        exact = list(range((block - 1) * window, (block + 2) * window))
-        exact += [s for j in opened for s in range(max(sinks, memory_key.start[j]), memory_key.stop[j])]
-        for s in exact:
+        near = list(range((block - 1) * window, (block + 2) * window))
+        near += [s for j in opened for s in range(memory_key.start[j], memory_key.stop[j]) if s not in exact]
+        for s in near:
             if 0 <= s < len(key) and valid[s]:
                 distance = reference_distance_bias(distance_bias, t, s)
                 logits.append((q.double() * key[s].double()).sum() / math.sqrt(len(q)) + distance)
                 seen.append(value[s].double())
         far = [j for j in reference_far_slots(memory_key, block=block, window=window) if j not in opened]
-        total = sum(memory_key.count[j] for j in far if j >= sinks)
+        total = sum(memory_key.count[j] for j in far if j >= len(exact))
         damping = 0.0 if memory_budget is None or total == 0 else min(0.0, math.log(memory_budget / total))
         for j in far:
             slot, slot_value = memory_key.vectors[j], memory_value.vectors[j]
             assert slot is not None
             assert slot_value is not None
             similarity = (q.double() * slot).sum() / math.sqrt(len(q))
-            weight = 0.0 if j < sinks else math.log(memory_key.count[j]) + damping
+            weight = 0.0 if j < len(exact) else math.log(memory_key.count[j]) + damping
             distances = [
                 reference_distance_bias(distance_bias, t, s) for s in range(memory_key.start[j], memory_key.stop[j])
             ]
@@ -328,21 +374,22 @@ def reference_memory(
     memory: ReferenceMemory,
     which: str,
     *,
-    sinks: int = 0,
+    exact: Sequence[int] = (),
     hidden: Sequence[Tensor] = (),
 ) -> ReferenceSlots:
     """The slots of one text and head from its n tokens, shape (d,) each; which is "key" or "value", i.e. E or F.
 
-    hidden: the hidden states (D,) of the tokens, for scores; sinks: the first tokens (of a pooled memory) get a slot
-    each, in front, and are left out of the others.
+    hidden: the hidden states (D,) of the tokens, for scores; exact: positions of tokens that get a slot each, in
+    front, and are left out of the others.
     """
     matrix = memory.key if which == "key" else memory.value
+    rest = [is_valid and t not in exact for t, is_valid in enumerate(valid)]
     if memory.kind == "dense":
         assert matrix is not None
-        vectors = reference_dense_projection(tokens, valid, matrix)
-        return ReferenceSlots(vectors, [0 if v is None else 1 for v in vectors], [0] * len(vectors), [0] * len(vectors))
-    rest = [is_valid and t >= sinks for t, is_valid in enumerate(valid)]
-    if memory.kind == "convolution":
+        vectors = reference_dense_projection(tokens, rest, matrix)
+        places = [0] * len(vectors)
+        pooled = ReferenceSlots(vectors, [0 if v is None else 1 for v in vectors], places, places)
+    elif memory.kind == "convolution":
         assert matrix is not None
         pooled = reference_convolution(tokens, rest, matrix, slots=memory.slots)
     else:
@@ -354,12 +401,11 @@ def reference_memory(
             pooled = reference_weighted_pool(tokens, rest, scores, slots=memory.slots, size=size)
         else:
             pooled = reference_pool(tokens, rest, slots=memory.slots, size=size, largest=memory.kind == "max")
-    first = range(min(sinks, len(tokens)))
     return ReferenceSlots(
-        [tokens[t].double() if valid[t] else None for t in first] + pooled.vectors,
-        [int(valid[t]) for t in first] + pooled.count,
-        [*first, *pooled.start],
-        [*(t + 1 for t in first), *pooled.stop],
+        [tokens[t].double() if valid[t] else None for t in exact] + pooled.vectors,
+        [int(valid[t]) for t in exact] + pooled.count,
+        [*exact, *pooled.start],
+        [*(t + 1 for t in exact), *pooled.stop],
     )
 
 
@@ -376,14 +422,15 @@ def reference_layer(
     memory_bias: Tensor | None = None,
     memory_budget: float | None = None,
     sinks: int = 0,
+    marked: Tensor | None = None,
     short_convolution: Tensor | None = None,
     selected: int = 0,
 ) -> Tensor:
     """Multi-head attention with a shortened sequence (equations 7 and 2), (B, n, D) -> (B, n, D) in float64.
 
     hidden (B, n, D); mask (B, n) of 0/1 or None; memories: one a head, as sharing hands them out; memory_bias (h,);
-    sinks: leading tokens with a slot each; short_convolution: taps (c, D) over what comes in, or None; selected: far
-    slots that each block sees token by token.
+    sinks: leading tokens with a slot each; marked (B, n) of 0/1 or None: further ones; short_convolution: taps (c, D)
+    over what comes in, or None; selected: far slots that each block sees token by token.
     Only rows of valid tokens are defined; rows of padding may hold anything.
     """
     batch, length, width = hidden.shape
@@ -394,12 +441,17 @@ def reference_layer(
         tokens = [hidden[b, t].double() if valid[b][t] else torch.zeros(width).double() for t in range(length)]
         if short_convolution is not None:
             tokens = reference_short_convolution(tokens, valid[b], short_convolution)
+        exact = [t for t in range(length) if t < sinks or (marked is not None and bool(marked[b, t]) and valid[b][t])]
         by_head: list[list[Tensor]] = []
         for i in range(heads):
             part = slice(i * features // heads, (i + 1) * features // heads)
             q, k, v = ([linear(token)[part] for token in tokens] for linear in (query, key, value))
-            slot_keys = reference_memory(k, valid[b], memories[i], "key", sinks=sinks, hidden=tokens)
-            slot_values = reference_memory(v, valid[b], memories[i], "value", sinks=sinks, hidden=tokens)
+            if (own := memories[i].found) is not None:
+                slot_keys, slot_values = reference_latents(k, v, valid[b], own, exact=exact)
+                by_head.append(reference_attention([_unit(x) for x in q], slot_keys, slot_values)[0])
+                continue
+            slot_keys = reference_memory(k, valid[b], memories[i], "key", exact=exact, hidden=tokens)
+            slot_values = reference_memory(v, valid[b], memories[i], "value", exact=exact, hidden=tokens)
             if window is None:
                 by_head.append(reference_attention(q, slot_keys.vectors, slot_values.vectors)[0])
                 continue
@@ -408,7 +460,7 @@ def reference_layer(
                 "window": window,
                 "memory_bias": bias,
                 "memory_budget": memory_budget,
-                "sinks": min(sinks, length),
+                "exact": exact,
                 "selected": selected,
             }
             by_head.append(reference_windowed_attention(q, k, v, valid[b], slot_keys, slot_values, **options))

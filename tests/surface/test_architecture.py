@@ -6,6 +6,8 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
 LARGEST = 9_216  # bytes: a guide, not a list of files
@@ -26,20 +28,20 @@ def test_it_stays_a_guide() -> None:
     assert len(TEXT.encode()) <= LARGEST
 
 
-def test_the_layers_are_those_of_the_import_contract() -> None:
+@pytest.mark.parametrize(("package", "contract"), [("longform", "core"), ("longform_text", "text")])
+def test_the_rooms_drawn_are_those_of_the_import_contracts(package: str, contract: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    contract = next(entry for entry in project["tool"]["importlinter"]["contracts"] if entry["id"] == "layers")
-    enforced = [re.findall(r"\w+", layer) for layer in contract["layers"]]
-    layers = TEXT.split("## Layers\n", 1)[1].split("\n## ", 1)[0]
-    drawn = [
-        re.findall(r"\w+", line) for line in re.findall(r"^ {4}(\w+(?: \| \w+)*)(?: {2,}|$)", layers, re.MULTILINE)
-    ]
-    assert drawn == enforced
+    entry = next(entry for entry in project["tool"]["importlinter"]["contracts"] if entry["id"] == contract)
+    drawn = TEXT.split(f"    {package}/\n", 1)[1].split("\n    longform", 1)[0]
+    rooms = re.findall(r"^ {6}(\w+(?: \| \w+)*)(?: {2,}|$)", drawn, re.MULTILINE)
+    assert [re.findall(r"\w+", line) for line in rooms] == [re.findall(r"\w+", layer) for layer in entry["layers"]]
 
 
 def test_no_import_of_ours_is_hidden_from_the_import_contracts() -> None:
     """Only the tables of public names and of commands name our modules in strings."""
-    tables = {ROOT / "src/longform/__init__.py", ROOT / "src/longform/cli/main.py"}
+    tables = {
+        ROOT / f"src/{name}" for name in ("longform/__init__.py", "longform/__main__.py", "longform_text/cli/main.py")
+    }
     hidden = [
         f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}"
         for path in (ROOT / "src").rglob("*.py")
@@ -47,6 +49,6 @@ def test_no_import_of_ours_is_hidden_from_the_import_contracts() -> None:
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call)
         and ast.unparse(call.func).split(".")[-1] in ("import_module", "__import__", "require", "resolve_name")
-        and "longform." in ast.unparse(call)
+        and re.search(r"longform(_text|_lab)?\.", ast.unparse(call))
     ]
     assert hidden == []

@@ -12,13 +12,13 @@ import torch
 
 import longform
 from longform import choices
-from longform.cli.main import all_commands
 from longform.conversion import tasks
 from longform.functional import pooling
 from longform.functional.positions import tables
-from longform.inference import exported
 from longform.layers.geometry import Projection
 from longform.layers.sequence_projection import RunProjection, make_projection
+from longform_text.cli.main import all_commands
+from longform_text.inference import exported
 
 EVALUATIONS = ("classification", "sts", "retrieval")
 HELPS = [[name] for name in all_commands()] + [["evaluate", task] for task in EVALUATIONS]
@@ -37,7 +37,7 @@ def test_importing_the_package_is_light() -> None:
 
 @pytest.mark.parametrize("line", [["--help"], ["--version"], *([*names, "--help"] for names in HELPS)], ids=" ".join)
 def test_help_is_light(line: list[str]) -> None:
-    said = run(f"import sys; from longform.cli.main import main; assert main(sys.argv[1:]) == 0; {LOADED}", *line)
+    said = run(f"import sys; from longform_text.cli.main import main; assert main(sys.argv[1:]) == 0; {LOADED}", *line)
     assert said.startswith("longform " if line == ["--version"] else "usage: longform ")
 
 
@@ -76,7 +76,7 @@ def test_mistakes_that_need_no_torch_are_told_without_it(tmp_path: Path) -> None
     for name in ("a.jsonl", "a.xyz"):
         (tmp_path / name).write_text('{"text": "a", "label": "b"}\n')
     lines = "; ".join(f"main({line.split()!r})" for line in MISTAKES)
-    program = f"import sys; from longform.cli.main import main; {lines}; {LOADED}"
+    program = f"import sys; from longform_text.cli.main import main; {lines}; {LOADED}"
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=environment

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from longform.conversion.pooling_modules import with_token_weights
 from longform.conversion.shipped import ACCOUNT, SHIPPED, shipped
 from longform.errors import CheckpointError, ConfigurationError, ConversionError
-from longform.runs.files import read_json
-from longform.runs.subject import model_key
+from longform.files import read_json
+from longform.pretrained.checkpoint_files import model_key
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # PEFT's names
 TOKEN_WEIGHTS = "token_weights.safetensors"

@@ -23,14 +23,13 @@ from longform.conversion.shipped import BUNDLED, HUB_NAME, adapted_encoder, name
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, HeadPlan, check_task, plan_head
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
-from longform.data.storage import atomic_folder, locked
 from longform.errors import ConfigurationError, ConversionError, LongformError
+from longform.files import atomic_folder, digests, locked
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import quiet_transformers
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.resizing import check_extension
 from longform.pretrained.sentence_folder import SentenceFolder, loader_of
-from longform.runs.output import digests
 
 Lengths = int | list[int] | list[list[int]]
 Auto = Literal["auto"]
@@ -135,7 +134,7 @@ def convert(
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering", or
     None for what the source is. A head is carried over where the source has that task's (with as many labels, and not
     with another ``classifier_pooling`` than "cls"), else it is new.
-    ``idf``: texts (names of files, or in memory) in which tokens are counted: the result is a sentence-transformers
+    ``idf``: texts, strings in which tokens are counted: the result is a sentence-transformers
     folder whose mean weights each token by its inverse document frequency there.
 
     ``sublinear_tf``: the mean weights a token that a text has c times as sqrt(c) tokens: of a long text, what it says

@@ -10,10 +10,10 @@ from longform.conversion import defaults
 from longform.conversion.report import COPIED, CUT, DROPPED, EXTENDED, NewTensor, TensorRecord
 from longform.conversion.source import Source
 from longform.conversion.tasks import MODELS
-from longform.data.special_tokens import fit_tokenizer
 from longform.errors import ConversionError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.pretrained.tokenizers import fit_tokenizer
 
 TIED, UNUSED = "lm_head.decoder.weight", ("pooler.", "linformer.pooler.")
 AS_IT_IS = {  # what ``convert`` takes where nothing is said: the Longform's own then

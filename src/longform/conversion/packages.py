@@ -7,7 +7,6 @@ bias takes. Rows of E are not rescaled for shorter texts (``Projection.rescale``
 Axes: D width, h heads, g heads of keys, k slots, N longest text.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -66,9 +65,9 @@ def load_linformer(
 ) -> LinformerEncoder | LinformerAttention:
     """A LinformerEncoder with the outputs of another package's stack, or a LinformerAttention with those of its layer.
 
-    ``source``: a module, a state_dict, a file of one (read with ``weights_only``), or a folder of Jargon's form.
-    ``package``: "lucidrains" (linformer), "tatp22" (linformer-pytorch), "fairseq" or "jargon". ``num_heads``: where a
-    state_dict does not tell. Embeddings and heads of a language model are left to the caller: the stack takes vectors.
+    ``source``: a module, a state_dict, or a file of one (safetensors, or read with ``weights_only``). ``package``:
+    "lucidrains" (linformer) or "tatp22" (linformer-pytorch). ``num_heads``: where a state_dict does not tell.
+    Embeddings and heads of a language model are left to the caller: the stack takes vectors.
 
     Raises CheckpointError for weights of another package, of another shape, or of what we have not (reversible layers,
     convolutions with a bias).
@@ -98,12 +97,7 @@ def _heads_of(source: Any) -> int | None:
         names = ("num_heads", "heads", "nhead")
         found = (getattr(part, name, None) for part in source.modules() for name in names)
         return next((value for value in found if isinstance(value, int)), None)
-    config = Path(source) / "config.json" if isinstance(source, str | Path) else None
-    if config is None or not config.is_file():
-        return None
-    given = json.loads(config.read_text())
-    names = ("encoder_attention_heads", "num_attention_heads", "num_heads")
-    return next((given[name] for name in names if name in given), None)
+    return None
 
 
 def _weights(source: Any) -> dict[str, Tensor]:
@@ -112,20 +106,16 @@ def _weights(source: Any) -> dict[str, Tensor]:
     if isinstance(source, Mapping):
         return dict(source)
     path = Path(source)
-    if path.is_dir():
-        files = [*sorted(path.glob("*.safetensors")), *sorted(path.glob("*.bin")), *sorted(path.glob("*.pt"))]
-        if not files:
-            raise CheckpointError(f'"{path}" holds no weights (.safetensors, .bin or .pt)')
-        path = files[0]
+    if not path.is_file():
+        raise CheckpointError(f'"{path}" is no file of weights (.safetensors, .bin or .pt)')
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
         return load_file(path)
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        return dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # torch raises of many kinds
         raise CheckpointError(f'"{path}" is not a file of weights alone (torch.load, weights_only): {error}') from error
-    return dict(found.get("model", found))  # fairseq puts more beside it
 
 
 def _layers(kind: Package, weights: Part) -> list[dict[str, Tensor]]:
@@ -254,37 +244,15 @@ def _tatp22(layer: Part, heads: int | None) -> Attention:
     return Attention((q, None), (k, None), (v, None), (names["w_o.weight"], names["w_o.bias"]), kept, count)
 
 
-def _fairseq(layer: Part, heads: int | None) -> Attention:
-    names = {name.removeprefix("self_attn."): x for name, x in layer.items()}
-    q, k, v, o = (
-        (names[f"{side}.weight"], names[f"{side}.bias"]) for side in ("q_proj", "k_proj", "v_proj", "out_proj")
-    )
-    matrices = [names["compress_k.weight"], *([names["compress_v.weight"]] if "compress_v.weight" in names else [])]
-    # Their biases come after E: a key's adds the same to all logits of a query, a value's goes through the output.
-    return Attention(
-        q,
-        (k[0], None),
-        (v[0], None),
-        (o[0], o[1] + o[0] @ v[1]),
-        [(matrix[None], None) for matrix in matrices],
-        _said(heads),
-    )
-
-
 def _said(heads: int | None) -> int:
     if heads is None:
         raise CheckpointError("these weights do not tell how many heads they have: say num_heads=")
     return heads
 
 
-_FAIRSEQ = Package(
-    r"layers\.(\d+)\.", _fairseq, ("self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"), pre_norm=False
-)
 PACKAGES = {
     "lucidrains": Package(
         r"(?:^|\.)net\.layers\.(\d+)\.", _lucidrains, ("0.norm", "1.fn.w1", "1.fn.w2", "1.norm"), pre_norm=True
     ),
     "tatp22": Package(r"(?:^|\.)seq\.(\d+)\.", _tatp22, ("0.norm", "1.fn.w_1", "1.fn.w_2", "1.norm"), pre_norm=False),
-    "fairseq": _FAIRSEQ,
-    "jargon": _FAIRSEQ,
 }

@@ -5,19 +5,18 @@ a repeated token weighs less is a module of ours (``longform.conversion.sublinea
 """
 
 import json
+import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longform.data.given import source_of
-from longform.data.special_tokens import content_ids
-from longform.data.text import read_documents
 from longform.errors import ConversionError, require
 from longform.pretrained.sentence_folder import SentenceFolder, kind_of, pooling_modes
+from longform.pretrained.tokenizers import content_ids
 
 WORD_WEIGHTS, SUBLINEAR_TF, POOLING = "WordWeights", "SublinearTF", "Pooling"
 TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
@@ -96,17 +95,33 @@ def idf_pooled(
 ) -> SentenceFolder:
     """The modules of ``folder`` (None: a pooling alone), with a weight for each token before the pooling.
 
-    ``texts``, where tokens are counted: names of files, or texts in memory, all of each. ``width``: D of hidden states;
-    ``vocabulary``: token ids of the model. Raises ConversionError without a tokenizer, and where the pooling is no
-    mean; DataError for the texts.
+    ``texts``, in which tokens are counted: strings, all of each. ``width``: D of hidden states; ``vocabulary``: token
+    ids of the model. Raises ConversionError without a tokenizer, where the pooling is no mean, and for what are no
+    texts.
     """
     if tokenizer is None:
         raise ConversionError("idf counts tokens, and the source has no tokenizer: give it (tokenizer=...)")
     with_mean(folder, width, asked="idf")  # what cannot be is better refused before texts are read
     lower = folder is not None and bool(folder.encoder_options.get("do_lower_case"))
     size = max(vocabulary, 1 + max(tokenizer.get_vocab().values()))
-    documents = (each.text.lower() if lower else each.text for each in read_documents(source_of(texts)))
-    return with_token_weights(folder, tokenizer, idf(documents, tokenizer, size), width=width)
+    counted = (text.lower() if lower else text for text in _strings(texts))
+    return with_token_weights(folder, tokenizer, idf(counted, tokenizer, size), width=width)
+
+
+def _strings(texts: Any) -> Iterator[str]:
+    """``texts`` one by one. Raises ConversionError where there are none, and for names of files."""
+    text, count = None, 0
+    for count, text in enumerate([] if isinstance(texts, str) else texts, start=1):
+        if not isinstance(text, str) or (count == 1 and os.path.exists(text)):
+            break
+        yield text
+    else:
+        if count:
+            return
+    raise ConversionError(
+        f"idf={texts if isinstance(texts, str) else text!r}: give the texts themselves, at least one; those of files "
+        "are read by longform_text.data.text.read_documents(files), each as .text"
+    )
 
 
 def idf(texts: Iterable[str], tokenizer: Any, vocabulary: int) -> np.ndarray:

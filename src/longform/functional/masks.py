@@ -44,21 +44,35 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
     """
     if attention_mask is None:
         return None
-    check_tensors(attention_mask=attention_mask)
-    if attention_mask.shape != (batch, length):
-        raise InputError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, tokens) = ({batch}, {length}): "
-            "one 0 or 1 for each token"
-        )
-    valid = attention_mask.bool()
-    if attention_mask.dtype != torch.bool and _is_compiled():
-        torch._assert_async((valid == attention_mask).all(), "attention_mask holds a number that is neither 0 nor 1")
+    valid = _as_bool(attention_mask, (batch, length), "attention_mask", "1 for text and 0 for padding")
     if not has_values(attention_mask) or unseen_lengths() is not None:  # no values to look at
         return valid
-    if attention_mask.dtype != torch.bool and not torch.equal(valid.to(attention_mask.dtype), attention_mask):
-        odd = attention_mask[valid.to(attention_mask.dtype) != attention_mask].flatten()[0].item()
-        raise InputError(f"attention_mask holds {odd}; it takes 1 for text and 0 for padding, and nothing else")
     return None if bool(valid.all()) else valid
+
+
+def checked_marks(global_attention_mask: Tensor | None, batch: int, length: int) -> Tensor | None:
+    """The mask (B, n) of tokens that every query sees as bool, or None; what is raised is as for ``checked_mask``."""
+    if global_attention_mask is None:
+        return None
+    meaning = "1 for tokens that every query sees and 0 for others"
+    return _as_bool(global_attention_mask, (batch, length), "global_attention_mask", meaning)
+
+
+def _as_bool(mask: Tensor, shape: tuple[int, int], name: str, meaning: str) -> Tensor:
+    check_tensors(**{name: mask})
+    if mask.shape != shape:
+        raise InputError(
+            f"{name} has shape {tuple(mask.shape)}, expected (batch, tokens) = {shape}: one 0 or 1 for each token"
+        )
+    marked = mask.bool()
+    if mask.dtype != torch.bool and is_compiled():
+        torch._assert_async((marked == mask).all(), f"{name} holds a number that is neither 0 nor 1")
+    if mask.dtype == torch.bool or not has_values(mask) or unseen_lengths() is not None:
+        return marked
+    if not torch.equal(marked.to(mask.dtype), mask):
+        odd = mask[marked.to(mask.dtype) != mask].flatten()[0].item()
+        raise InputError(f"{name} holds {odd}; it takes {meaning}, and nothing else")
+    return marked
 
 
 def check_tensors(**given: Any) -> None:
@@ -106,7 +120,7 @@ def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None)
                 f"key_padding_mask holds {odd[0].item()}; it takes 0 for text and {hides} for padding, or False and "
                 "True: a number to be added to the logits of one key has no place where a slot stands for several"
             )
-    if key_padding_mask.dtype != torch.bool and _is_compiled():
+    if key_padding_mask.dtype != torch.bool and is_compiled():
         fine = (key_padding_mask == 0) | (key_padding_mask == hides)
         torch._assert_async(fine.all(), f"key_padding_mask holds a number that is neither 0 nor {hides}")
     return key_padding_mask == 0
@@ -136,7 +150,7 @@ def check_pair_mask(mask: Tensor | None, *, is_causal: bool | None, causal: bool
         )
 
 
-def _is_compiled() -> bool:
+def is_compiled() -> bool:
     """Whether a graph is made that may look at values when it runs: one that is exported has no operation for that, nor
     has a transform of torch.func.
     """
@@ -247,17 +261,6 @@ def document_lengths(mask: Tensor | None, *, batch: int, length: int, device: to
         return torch.full((batch,), length, dtype=torch.long, device=device)
     positions = torch.arange(1, length + 1, device=device)
     return (positions * mask).amax(dim=1)
-
-
-def without_first(x: Tensor, sinks: int) -> Tensor:
-    """x (B, n, ...) with zeros at its first ``sinks`` positions; x itself where there are none."""
-    if not sinks:
-        return x
-    if torch.compiler.is_compiling():  # a slice would tie the graph to lengths
-        outside = torch.arange(x.shape[1], device=x.device) >= sinks
-        return torch.where(outside.view(-1, *(1,) * (x.dim() - 2)), x, 0.0)
-    rest = x[:, sinks:]
-    return torch.cat([x.new_zeros(x.shape[0], x.shape[1] - rest.shape[1], *x.shape[2:]), rest], dim=1)
 
 
 def text_lengths(mask: Tensor | None, *, batch: int, length: int) -> list[int] | None:

@@ -10,15 +10,15 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["length", "runs", "size", "sinks"])
+@triton.jit(do_not_specialize=["length", "runs", "size"])
 def pool(
     x, weights, count, out, x_batch, x_token, weights_batch, weights_token,
-    length, runs, size, sinks, FEATURES: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr, BLOCK: tl.constexpr,
+    length, runs, size, FEATURES: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """A block of features of one slot: ``out`` (B, S, F) of x (B, n, F), features side by side in both.
 
     ``weights`` (B, n, h), heads side by side, of ``HEAD`` features each, or None; ``count`` float32 (B, S) to divide
-    by, or None. The first ``sinks`` tokens are left out. ``TOKENS`` of a run are read at a time.
+    by, or None. ``TOKENS`` of a run are read at a time.
     """
     b, run = (tl.program_id(0) // runs).to(tl.int64), tl.program_id(0) % runs
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -27,7 +27,7 @@ def pool(
     for begin in range(0, size, TOKENS):
         place = begin + tl.arange(0, TOKENS)[:, None]
         token = run * size + place
-        inside = feature & (place < size) & (token < length) & (token >= sinks)
+        inside = feature & (place < size) & (token < length)
         rows = tl.load(x + b * x_batch + token.to(tl.int64) * x_token + column, mask=inside, other=0.0).to(tl.float32)
         if weights is not None:
             own = weights + b * weights_batch + token.to(tl.int64) * weights_token + column // HEAD

@@ -10,12 +10,13 @@ score of each token; values have further scores. With scores of zero it is the p
 one size the hidden states are pooled first, n D 2h multiply-adds, and W_K and W_V multiply k h pooled rows instead of n
 tokens; elsewhere, and for keys that are turned by their positions, keys and values are pooled.
 
-Sinks are leading tokens, each with a slot for itself in front of the others. Trained encoders send much of their
-attention to the first token; averaged into a slot with its neighbours it is lost, and the conversion with it
+Exact tokens have a slot each for themselves, in front of the others, and are in no run: the first tokens of a text
+(sinks), and those that ``global_attention_mask`` marks (Longformer, arXiv 2004.05150). Trained encoders send much of
+their attention to the first token; averaged into a slot with its neighbours it is lost, and the conversion with it
 (docs/lab/quality.md).
 
-Axes: B batch, n tokens, N the longest n, k slots, S <= k slots of a text, c tokens a slot, s sinks, F features, h
-heads, d head dimension, g = 1 or h.
+Axes: B batch, n tokens, N the longest n, k slots, S <= k slots of a text, c tokens a slot, s exact tokens, F features,
+h heads, d head dimension, g = 1 or h.
 """
 
 from typing import Any, NamedTuple
@@ -23,8 +24,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from longform.errors import InputError
 from longform.functional.execution import Execution, constant, execution_mode, has_values
-from longform.functional.masks import document_lengths, unseen_lengths, without_first
+from longform.functional.masks import blank_padding, document_lengths, is_compiled, unseen_lengths
 from longform.functional.triton_support import DTYPES, OPTIONS, attempt, has_triton
 
 TRITON_TOKENS, TRITON_FEATURES = 16, 128  # that are read at a time
@@ -36,13 +38,32 @@ class Runs(NamedTuple):
     ``count``: valid tokens in it, float32 (B, S), S <= k; 0 marks an empty slot. ``size``: consecutive positions
     that a slot covers, long (B,): slot j covers positions j size to (j + 1) size - 1. ``uniform``: that size as an
     int where all rows have the same and it is known without asking the device, else None. ``longest``: the most
-    positions that a slot of any text covers.
+    positions that a slot of any text covers. ``exact``: positions, long (B, s), of the tokens that the first s slots
+    are, which are in no run; the j of those behind them begins with 0.
     """
 
     count: Tensor
     size: Tensor
     uniform: int | None
     longest: int
+    exact: Tensor | None = None
+
+    @property
+    def singles(self) -> int:
+        """s."""
+        return 0 if self.exact is None else self.exact.shape[1]
+
+
+class Exact(NamedTuple):
+    """Tokens that every query sees exactly: their ``positions``, long (B, s), within a text or not, and which of them
+    are ``there``, bool (B, s); ``rest`` bool (B, n): all other tokens of text. ``leading``: s, where they are known to
+    be the first s tokens of each text, else 0.
+    """
+
+    positions: Tensor
+    there: Tensor
+    rest: Tensor
+    leading: int = 0
 
 
 class Slots(NamedTuple):
@@ -75,13 +96,13 @@ def slot_sizes(lengths: Tensor, *, sizes: tuple[int, ...], slots: int) -> Tensor
 
 
 def make_runs(
-    mask: Tensor | None, *, batch: int, length: int, device: torch.device, sizes: tuple[int, ...], slots: int,
-    sinks: int = 0,
+    mask: Tensor | None, counted: Tensor | None = None, *, batch: int, length: int, device: torch.device,
+    sizes: tuple[int, ...], slots: int,
 ) -> Runs:  # fmt: skip
     """Runs of ``batch`` rows of ``length`` positions, at most ``slots`` k of them; ``mask`` bool (B, n) or None.
 
     ``sizes``: the tokens a slot may cover, ascending: divisors(C), or (C,) for a kernel with that many taps;
-    ``sinks``: leading positions that are not counted.
+    ``counted`` bool (B, n): the tokens that runs are made of, None for those of ``mask``.
     """
     if len(sizes) == 1:
         size, uniform = torch.full((batch,), sizes[0], dtype=torch.long, device=device), sizes[0]
@@ -93,8 +114,9 @@ def make_runs(
         lengths = document_lengths(mask, batch=batch, length=length, device=device)
         size = slot_sizes(lengths, sizes=sizes, slots=slots)
         uniform = _uniform_size(size, length=length, sizes=sizes, slots=slots)
-    valid = torch.ones(batch, length, dtype=torch.float32, device=device) if mask is None else mask.float()
-    count = segment_sum(valid[..., None], size, uniform, limit=slots, sinks=sinks)[..., 0]
+    counted = mask if counted is None else counted
+    valid = torch.ones(batch, length, dtype=torch.float32, device=device) if counted is None else counted.float()
+    count = segment_sum(valid[..., None], size, uniform, limit=slots)[..., 0]
     return Runs(count, size, uniform, sizes[-1])
 
 
@@ -136,46 +158,49 @@ def slot_of_position(x: Tensor, size: Tensor, last: int) -> Tensor:
     return index[..., None].expand(x.shape)
 
 
-def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, sinks: int = 0) -> Tensor:
+def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, counted: Tensor | None = None) -> Tensor:
     """Sum of x (B, n, F) over runs of ``size`` long (B,) positions -> (B, S, F), S <= ``limit``.
 
-    ``uniform``: the size as an int where all rows share it. The first ``sinks`` positions are left out. Accumulates in
-    at least float32.
+    ``uniform``: the size as an int where all rows share it. ``counted`` bool (B, n): the tokens that are summed, None
+    for all. Accumulates in at least float32.
     """
-    if uniform is not None and not torch.compiler.is_compiling():
-        if uniform == 1:
-            return without_first(x, sinks)
-        if sinks or x.shape[1] % uniform:
-            return _sums_of_runs(x, uniform, sinks)
-        return x.unflatten(1, (-1, uniform)).sum(dim=2)
-    x = without_first(x, sinks)
+    if uniform is not None and uniform > 1 and not torch.compiler.is_compiling():
+        whole = x.shape[1] // uniform * uniform
+        parts = [slice(0, whole), slice(whole, None)] if x.shape[1] % uniform else [slice(None)]
+        return torch.cat([_sums_of_runs(x[:, part], uniform, counted, part) for part in parts], dim=1)
+    x = blank_padding(x, counted)
     if uniform is not None:
-        return in_runs(x, uniform, 0.0).sum(dim=2)
+        return in_runs(x, uniform, 0.0).sum(dim=2) if uniform > 1 or torch.compiler.is_compiling() else x
     wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     index = slot_of_position(x, size, limit - 1)
     return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
 
 
-def _sums_of_runs(x: Tensor, size: int, sinks: int) -> Tensor:
-    """segment_sum of runs of one size, with no copy of ``x``: runs with sinks, whole runs, and what is left."""
-    whole, first = x.shape[1] // size * size, -(-sinks // size) * size
-    parts = (without_first(x[:, :first], sinks), x[:, first:whole], x[:, max(first, whole) :])
-    return torch.cat([in_runs(part, size, 0.0).sum(dim=2) for part in parts if part.shape[1]], dim=1)
+def _sums_of_runs(x: Tensor, size: int, counted: Tensor | None, part: slice) -> Tensor:
+    """segment_sum of the ``part`` x (B, m, F) of a text, of runs of one size; no copy of whole runs of one text."""
+    runs = in_runs(x, size, 0.0)
+    if counted is None:
+        return runs.sum(dim=2)
+    # A product: as fast as the sum, where blanking what is not counted took three times as long.
+    weights = in_runs(counted[:, part, None].to(x.dtype), size, 0.0)[..., 0]
+    with torch.autocast(x.device.type, enabled=False):
+        return torch.einsum("bsc,bscf->bsf", weights, runs)
 
 
-def mean_pool(*tensors: Tensor, runs: Runs, limit: int, sinks: int = 0) -> list[Tensor]:
+def mean_pool(*tensors: Tensor, runs: Runs, limit: int, counted: Tensor | None = None) -> list[Tensor]:
     """Mean of each slot's valid tokens, of each of ``tensors`` (B, n, F), padding blanked: (B, S, F) each; an empty
     slot gives zeros.
 
-    ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``runs`` does not count.
+    ``limit``: the most slots there can be (k). ``counted`` bool (B, n): the tokens that ``runs`` counts, where these
+    are not all of the text.
     """
     if tensors[0].is_cuda and runs.uniform is not None and not torch.is_grad_enabled() and suits_triton(*tensors):
-        means = [pool_by_triton(x, runs, sinks=sinks) for x in tensors]
+        means = [pool_by_triton(x, runs, counted) for x in tensors]
         if all(x is not NotImplemented for x in means):
             return means
     count, means = runs.count.clamp(min=1.0)[..., None], []
     for x in tensors:
-        total = segment_sum(x, runs.size, runs.uniform, limit=limit, sinks=sinks)
+        total = segment_sum(x, runs.size, runs.uniform, limit=limit, counted=counted)
         means.append(total / count.to(total.dtype))
     return means
 
@@ -198,21 +223,25 @@ def suits_triton(*tensors: Tensor) -> bool:
     return fit and execution_mode() is Execution.PLAIN and has_triton()
 
 
-def pool_by_triton(x: Tensor, runs: Runs, weights: Tensor | None = None, *, sinks: int = 0) -> Any:
-    """Means of x (B, n, F) over runs of one size, or its sums times ``weights`` (B, n, h), without gradients: (B, S,
-    F); NotImplemented where Triton cannot compile it.
+def pool_by_triton(x: Tensor, runs: Runs, weights: Tensor | None = None) -> Any:
+    """Means of x (B, n, F) over runs of one size, of the tokens where bool ``weights`` (B, n) are True, or its sums
+    times ``weights`` (B, n, h), without gradients: (B, S, F); NotImplemented where Triton cannot compile it.
     """
     from longform.functional import slot_programs as programs
 
     batch, length, features = x.shape
     size, count, strides, heads = runs.uniform, runs.count.contiguous(), (0, 0), 1
     assert size is not None
+    if weights is not None and weights.dtype == torch.bool:
+        weights = weights[..., None].to(x.dtype)
+    elif weights is not None:
+        count, heads = None, weights.shape[2]
     if weights is not None:
-        count, strides, heads = None, weights.stride()[:2], weights.shape[2]
+        strides = weights.stride()[:2]
     number = -(-length // size)
     out = x.new_empty(batch, number, features)
     tokens = min(TRITON_TOKENS, 1 << (size - 1).bit_length())
-    given: Any = x, weights, count, out, *x.stride()[:2], *strides, length, number, size, sinks
+    given: Any = x, weights, count, out, *x.stride()[:2], *strides, length, number, size
     sizes: Any = {"FEATURES": features, "HEAD": features // heads, "TOKENS": tokens, "BLOCK": TRITON_FEATURES}
 
     def pooled() -> Tensor:
@@ -325,43 +354,50 @@ def convolve(x: Tensor, kernel: Tensor, mask: Tensor | None) -> Tensor:
     return total * torch.where(seen, size.sum(dim=-1) / torch.where(seen, mass, 1.0), 0.0)
 
 
-def rest_mask(mask: Tensor | None, *, batch: int, length: int, sinks: int, device: torch.device) -> Tensor:
-    """``mask`` bool (B, n), or None for all, without its first ``sinks`` positions."""
-    rest = (torch.arange(length, device=device) >= sinks).expand(batch, -1)
-    return rest if mask is None else rest & mask
+def leading_tokens(mask: Tensor | None, *, batch: int, length: int, device: torch.device, sinks: int) -> Exact:
+    """The first ``sinks`` tokens of texts of ``length`` tokens as exact ones; ``mask`` bool (B, n) or None.
 
-
-def sink_counts(mask: Tensor | None, *, batch: int, length: int, sinks: int, device: torch.device) -> Tensor:
-    """1 for each of the first ``sinks`` positions that holds text, else 0: float32 (B, s)."""
-    if torch.compiler.is_compiling():
-        inside = torch.arange(sinks, device=device) < length
-        return (inside if mask is None else first_tokens(mask, sinks) & inside).float().expand(batch, -1)
+    A compiled graph always has as many: fewer would tie it to lengths.
+    """
+    fewer = sinks if torch.compiler.is_compiling() else min(sinks, length)
+    positions = torch.arange(fewer, device=device).expand(batch, -1)
+    there, rest = positions < length, (torch.arange(length, device=device) >= sinks).expand(batch, -1)
     if mask is None:
-        return torch.ones(batch, min(sinks, length), dtype=torch.float32, device=device)
-    return mask[:, :sinks].float()
+        return Exact(positions, there, rest, fewer)
+    return Exact(positions, there & picked(mask, positions), rest & mask)
 
 
-def first_tokens(x: Tensor, sinks: int) -> Tensor:
-    """The first ``sinks`` positions of x (B, n, ...), or all n where there are fewer.
+def marked_tokens(
+    marked: Tensor, mask: Tensor | None, *, batch: int, length: int, device: torch.device, sinks: int, most: int
+) -> Exact:
+    """The tokens of text that are ``marked``, bool (B, n), and the first ``sinks``; ``mask`` bool (B, n) or None.
 
-    A compiled graph always has ``sinks`` of them, repeating the last: a slice would tie it to lengths. sink_counts is
-    0 for the repeated ones.
+    ``most``: of marked tokens in a text; a graph, which looks at no values, has slots for so many. Raises InputError,
+    and a compiled graph RuntimeError, where there are more.
     """
-    if not torch.compiler.is_compiling():
-        return x[:, :sinks]
-    return x.index_select(1, torch.arange(sinks, device=x.device).clamp(max=x.shape[1] - 1))
+    text = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
+    chosen = (marked | (torch.arange(length, device=device) < sinks)) & text
+    number = chosen.sum(dim=1, keepdim=True)
+    if is_compiled():
+        torch._assert_async((number <= most + sinks).all(), "global_attention_mask marks too many tokens of a text")
+    known = has_values(number) and unseen_lengths() is None
+    found = int(number.max()) if known and batch else most + sinks
+    if found > most + sinks:
+        raise InputError(
+            f"global_attention_mask marks {found - sinks} tokens of a text beside {sinks} sinks, at most {most} may be "
+            "seen by every query, since each costs what a slot does: mark fewer, or set max_global_tokens of the layers"
+        )
+    places = torch.arange(found, device=device)
+    first = (~chosen).long().argsort(dim=1, stable=True)
+    return Exact(first.index_select(1, places.clamp(max=length - 1)), places < number, text & ~chosen)
 
 
-def with_sink_runs(runs: Runs, mask: Tensor | None, *, length: int, sinks: int) -> Runs:
-    """``runs`` of texts of ``length`` tokens, and in front of them ``sinks`` runs of one token each.
-
-    ``mask`` bool (B, n), or None where nothing is padded.
-    """
-    count = runs.count
-    leading = sink_counts(mask, batch=count.shape[0], length=length, sinks=sinks, device=count.device)
-    return join_runs(leading, runs)
+def picked(x: Tensor, positions: Tensor) -> Tensor:
+    """x (B, n, ...) at ``positions`` long (B, s), the last token where they are past it: (B, s, ...)."""
+    index = positions.clamp(max=x.shape[1] - 1).view(*positions.shape, *(1,) * (x.dim() - 2))
+    return x.gather(1, index.expand(*positions.shape, *x.shape[2:]))
 
 
-def join_runs(counts: Tensor, runs: Runs) -> Runs:
-    """``runs``, and runs of one token each in front of them: ``counts`` (B, s) of sink_counts."""
-    return runs._replace(count=torch.cat([counts, runs.count], dim=1))
+def with_exact_runs(runs: Runs, exact: Exact) -> Runs:
+    """``runs``, and in front of them those of the ``exact`` tokens, of one token each or none."""
+    return runs._replace(count=torch.cat([exact.there.float(), runs.count], dim=1), exact=exact.positions)

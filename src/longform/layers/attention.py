@@ -3,21 +3,20 @@
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, k slots, w window.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from longform.choices import POOLED, PROJECTION_KINDS
+from longform.choices import PROJECTION_KINDS
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
-from longform.functional.masks import check_tensors, mask_of_text
-from longform.functional.slots import Slots
+from longform.functional.execution import cached_in_forward
+from longform.functional.masks import check_tensors, checked_marks, mask_of_text
+from longform.functional.slots import Exact, Slots, leading_tokens, marked_tokens
 from longform.functional.window import windowed_attention
-from longform.layers.causal_cache import attend_cached
-from longform.layers.cross_attention import attend_context
+from longform.layers.causal_cache import CachedAttention, attend_cached
 from longform.layers.geometry import (
     Lengths,
     Projection,
@@ -25,12 +24,12 @@ from longform.layers.geometry import (
     check_reach,
     short_convolution_taps,
 )
-from longform.layers.grids import Grid, attend_grid
-from longform.layers.head_groups import attend_by_groups, equal_lengths, repeated_heads
+from longform.layers.grids import Arrangement, Grid, arrangement, of_flat_grid
+from longform.layers.head_groups import Group, attend_by_groups, equal_lengths, repeated_heads, slots_of_groups
 from longform.layers.linear import Weights, add_to, are_affine
 from longform.layers.names import named
-from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
-from longform.layers.sequence_projection import SequenceProjection, in_process_group, make_projection
+from longform.layers.self_attention import NOTHING_SHARED, Shared
+from longform.layers.sequence_projection import DenseProjection, SequenceProjection, in_process_group, make_projection
 from longform.layers.short_convolution import ShortConvolution
 
 
@@ -47,7 +46,7 @@ def _move(module: nn.Module, device: torch.device | str | None, dtype: torch.dty
         module.to(device=device, dtype=dtype)
 
 
-class LinformerAttention(SelfAttention):
+class LinformerAttention(CachedAttention):
     """Multi-head self-attention in O(n k): softmax(Q K'ᵀ / sqrt(d)) V' over k slots (paper §4, equation 7).
 
     ::
@@ -64,7 +63,9 @@ class LinformerAttention(SelfAttention):
     that fits the text into k slots, so that a text of at most k tokens is attended to exactly. "max" takes the largest
     of each feature, "convolution" learned taps. "by_place" is "linear" with E and F that begin as N(0, 1/k) and learn
     at the network's rate, "content_and_place" adds such E and F, times a number of each head that begins at zero, to
-    weighted means. E and F use their first n columns; padding never counts.
+    weighted means. E and F use their first n columns; padding never counts. "latent" has no order: E is made of the
+    input, by latents of each head that attend to it, see functional/latent.py, and a permutation of the tokens permutes
+    the output, where neither positions nor a short convolution nor prefix tokens are there.
 
     With an ``attention_window`` of w tokens, a multiple of c, a query of block i sees the tokens of blocks i-1, i and
     i+1 themselves, and of slots only those of other blocks, in one softmax, in which the logit of a slot gets + log c_j
@@ -73,23 +74,25 @@ class LinformerAttention(SelfAttention):
     functional/window/selection.py.
 
     Words: a run is c neighbouring tokens; a slot the key and value that stand for it (``memory_bias`` and
-    ``memory_budget`` weigh slots); a sink a leading token with a slot for itself (``num_prefix_tokens``,
-    ``sink_tokens`` in a configuration); a head group the heads of one k.
+    ``memory_budget`` weigh slots); an exact token one with a slot for itself, in no run, that every query sees: a sink
+    if it is a leading one (``num_prefix_tokens``, ``sink_tokens`` in a configuration), or marked by
+    ``global_attention_mask``; a head group the heads of one k.
 
     Arguments:
 
     * ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h).
-    * ``max_length`` N: the most tokens; None for any number, with ``tokens_per_slot`` and runs of tokens.
+    * ``max_length`` N: the most tokens; None for any number, with ``tokens_per_slot`` and runs of tokens, or latents.
     * ``projected_length``: k, the most slots (a shorter text has fewer); a list of h (one for each head, with
       Projection(kind, sharing="none")); or "auto", a slot for 4 tokens, at least 64 slots and at most 256.
-    * ``tokens_per_slot`` in place of k: a slot for so many tokens, whatever the length; 4 where neither is given.
+    * ``tokens_per_slot`` in place of k: a slot for so many tokens, whatever the length; 4 where neither is given, and
+      64 slots of "latent".
     * ``projection``: how keys and values are shortened, a name ("weighted_mean", "by_place", "content_and_place",
-      "mean", "max", "convolution", "linear", "random") or a Projection with its options (of kind "linear" unless it
-      says another).
+      "latent", "mean", "max", "convolution", "linear", "random") or a Projection with its options (of kind "linear"
+      unless it says another).
     * ``attention_window``: None, or tokens that are seen exactly on each side, in blocks of that size.
     * ``selected_slots``: far slots that each block sees token by token.
     * ``short_convolution``: taps, an odd number, of a convolution over neighbouring tokens that is added to the input;
-      0 for none; None for 5, and for none with "linear" and "random", as the paper has it.
+      0 for none; None for 5, and for none with "linear" and "random", as the paper has it, and "latent".
     * ``dropout``: of attention weights. ``bias``: of the four projections of features.
     * ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None for h of them.
     * ``share_kv``: values are the keys, of one layer.
@@ -103,11 +106,13 @@ class LinformerAttention(SelfAttention):
       rows of E that begin as one token each.
     * ``device``, ``dtype``: of the parameters.
 
-    Weights that ``forward`` returns are (B, h, n, S), of sinks and slots; with a window (B, h, n, S + 3 w), of
+    Weights that ``forward`` returns are (B, h, n, S), of exact tokens and slots; with a window (B, h, n, S + 3 w), of
     these, then of the query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``,
     and where each token is a slot.
     Raises ConfigurationError for options that do not go together.
     """
+
+    max_global_tokens = 256  # that a global_attention_mask may mark in a text: each costs every query what a slot does
 
     @named()
     def __init__(
@@ -176,7 +181,8 @@ class LinformerAttention(SelfAttention):
         )
         if share_kv:
             self.value = self.key
-        self.sinks = options.sink_tokens if options.kind in POOLED else 0
+        self.sinks = 0 if options.kind in DenseProjection.kinds else options.sink_tokens  # E has rows for its own
+        self.meets_latents = not PROJECTION_KINDS[options.kind].has_order
         self.window, self.memory_budget = window, options.memory_budget
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
         self.selected_slots = min(selected_slots, *lengths)  # no more than there are slots
@@ -205,9 +211,25 @@ class LinformerAttention(SelfAttention):
         _move(self, device, dtype)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters of this module anew, not those of the modules in it."""
+        """Draw the parameters of this module anew, not those of the modules in it; queries of latents begin as keys."""
         if self.memory_bias is not None:
             nn.init.zeros_(self.memory_bias)
+        if "query" in self._modules:
+            self.start_queries()
+
+    @torch.no_grad()
+    def start_queries(self) -> None:
+        """Begin queries as keys where slots are latents: a token takes at first from those that it gives to."""
+        if self.queries_begin_as_keys:
+            query, key = self.query, self.key
+            query.weight.copy_(key.weight)
+            if query.bias is not None:
+                query.bias.copy_(key.bias)
+
+    @property
+    def queries_begin_as_keys(self) -> bool:
+        """Whether slots are latents, and the layers of queries and keys of one shape."""
+        return self.meets_latents and self.query.weight.shape == self.key.weight.shape
 
     def forward(
         self,
@@ -215,6 +237,7 @@ class LinformerAttention(SelfAttention):
         attention_mask: Tensor | None = None,
         *,
         key_padding_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
         grid: tuple[int, ...] | None = None,
@@ -226,42 +249,100 @@ class LinformerAttention(SelfAttention):
 
         ``key_padding_mask`` (B, n) instead: torch's convention, True for padding. A bool ``attention_mask`` that means
         this cannot be told from one that means text.
+        ``global_attention_mask`` (B, n), Longformer's name: 1 for tokens that every query sees exactly, however far, at
+        most ``max_global_tokens`` (256, an attribute) of a text; they themselves see what others see.
         ``context`` (B, m, context_size): attended to in place of the input, under ``context_mask`` (B, m), 1 text.
         ``grid``: tokens along each axis, of an input (B, s + H W, D) to a layer with ``tile``; masks have the
         shape of the input without D.
         ``shared``: what a model hands to all its layers. ``residual``: added to the output, of its shape.
         Returns the input's shape, and with ``output_attentions`` a pair of that and the weights. Raises InputError on
         an input of another shape or length or a mask of another shape, and ConfigurationError where the window is too
-        small for a bias by distance.
+        small for a bias by distance, or a ``global_attention_mask`` comes with causal=True, a grid or a context.
         """
         mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
-        if shared.distance_bias is not None or shared.query_mask is not None:
+        shared = shared if context is None else shared._replace(context=context, context_mask=context_mask)
+        if not isinstance(hidden_states, Tensor) or hidden_states.is_nested:  # it has no shape to look at
+            check_tensors(hidden_states=hidden_states)
+        if global_attention_mask is not None:
+            marks = checked_marks(global_attention_mask, hidden_states.shape[0], hidden_states.shape[1])
+            shared = shared._replace(global_attention_mask=marks)
+        marked = shared.global_attention_mask is not None
+        if marked or shared.distance_bias is not None or shared.query_mask is not None:
             self.check_shared(shared, hidden_states)
-        attend = self._special_case(hidden_states, context, context_mask, grid, shared)
-        if attend is not None:
-            out, weights = attend(self, hidden_states, mask, output_attentions=output_attentions)
+        if shared.cache is not None:
+            out, weights = attend_cached(self, hidden_states, mask, shared=shared, output_attentions=output_attentions)
         else:
-            x, mask = self.prepare(hidden_states, mask)  # (B, n, D), zeros on padding
-            x = self.convolve(x, mask)  # (B, n, D)
-            if shared.query_mask is None and shared.query is None:
-                query = self.queries(x, shared.rotation)  # (B, h, n, d)
-            else:
-                query = self.queries_of(hidden_states, x, mask, shared)
-            options: Any = {
-                "dropout": self.dropout if self.training else 0.0,
-                "distance_bias": shared.distance_bias,
-                "output_attentions": output_attentions,
-            }
-            if self.window is None or self.reaches_all(x.shape[1], output_attentions=output_attentions):
-                slots = self.shorten(x, mask, shared)  # keys and values (B, h, k, d)
-                out, weights = slot_attention(query, slots.key, slots.value, slot_mask=slots.usable, **options)
-            else:
-                key, value = self.keys_and_values(x, mask, shared)  # (B, h, n, d) each
-                slots = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads it
-                out, weights = windowed_attention(query, key, value, slots, **self.near_and_far(mask, x), **options)
-            out = out.transpose(1, 2).flatten(2)  # (B, n, h d)
+            out, weights = self.attend(hidden_states, mask, grid, shared, output_attentions=output_attentions)
         out = self.output(out) if residual is None else add_to(residual, self.output, out)  # (B, n, D)
         return (out, weights) if output_attentions else out
+
+    def attend(
+        self, hidden_states: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None, shared: Shared,
+        *, output_attentions: bool,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """Attention before the output projection: (B, n, h d), and the weights or None; arguments as in ``forward``."""
+        shape, sizes, order = hidden_states.shape, None, None
+        if self.grid is not None:
+            sizes = shared.grid or self.grid.extents(shape, grid)
+            hidden_states, mask = hidden_states.flatten(1, -2), of_flat_grid(mask, shape)
+        if shared.context is None:
+            x, mask = self.prepare(hidden_states, mask)  # (B, n, D), zeros on padding
+        else:
+            x, mask = self.prepare_context(hidden_states, shared)  # (B, m, .)
+        if not torch.compiler.is_compiling() and not x.shape[1]:
+            return self.attend_nothing(hidden_states, shape)
+        x = self.convolve(x, mask, sizes)
+        if sizes is not None:
+            order = arrangement(cast(Grid, self.grid), sizes, x.device)
+            x, mask, shared = order.arranged(x, mask, shared)
+        query = self.queries_of(hidden_states, x, mask, shared)  # (B, h, n, d)
+        options: Any = {
+            "dropout": self.dropout * self.training,
+            "distance_bias": shared.distance_bias,
+            "output_attentions": output_attentions,
+        }
+        if self.window is None or self.reaches_all(x.shape[1], output_attentions=output_attentions):
+            slots = self.shorten(x, mask, shared)  # keys and values (B, h, k, d)
+            out, weights = slot_attention(query, slots.key, slots.value, slot_mask=slots.usable, **options)
+        else:
+            out, weights = self.attend_near_and_far(query, x, mask, shared, order, **options)
+        if order is None:
+            return out.transpose(1, 2).flatten(2), weights  # (B, n, h d)
+        out, weights = order.restored(out), None if weights is None else order.restored(weights)
+        return out.transpose(1, 2).flatten(2).unflatten(1, shape[1:-1]), weights
+
+    def attend_near_and_far(
+        self, query: Tensor, x: Tensor, mask: Tensor | None, shared: Shared, order: Arrangement | None, **options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Context (B, h, n, d) of ``query`` (B, h, n, d) over x (B, n, D): near tokens exactly, far ones in slots; and
+        the weights or None. ``order``: of a grid's tokens; ``options``: of ``windowed_attention``.
+        """
+        key, value = self.keys_and_values(x, mask, shared)  # (B, h, n, d) each
+        options |= self.near_and_far(mask, x, shared)
+        if order is not None:
+            options["neighbours"] = order.neighbours
+        if len(self.head_groups) > 1:
+            return attend_by_groups(self.grouped_heads(), query, key, value, x, **options)
+        slots = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads them
+        return windowed_attention(query, key, value, slots, **options)
+
+    def prepare_context(self, hidden_states: Tensor, shared: Shared) -> tuple[Tensor, Tensor | None]:
+        """The context (B, m, .) in ``shared`` and its mask, as ``prepare`` does it, for queries of hidden_states.
+
+        Raises InputError where the input and its context do not match, ConfigurationError for a layer that takes none.
+        """
+        context, value = cast(Tensor, shared.context), shared.value
+        if self.window is not None or self.grid is not None:
+            raise ConfigurationError(
+                "a context is attended to through its slots only: make the layer with attention_window=None, "
+                f"causal=False and tile=None, not attention_window={self.window}, causal={self.causal}"
+            )
+        self.check_shape(hidden_states, "hidden_states")
+        self.check_shape(context, "context")
+        if len(context) != len(hidden_states) or (value is not None and value.shape[:2] != context.shape[:2]):
+            other = "hidden_states" if value is None else "hidden_states and value"
+            raise InputError(f"context (or key) {tuple(context.shape)} and {other} are of other batches or tokens")
+        return self.prepare(context, shared.context_mask, name="context")
 
     def reaches_all(self, length: int, *, output_attentions: bool = False) -> bool:
         """Whether every query sees every token of ``length`` exactly, so that nothing is shortened.
@@ -286,18 +367,31 @@ class LinformerAttention(SelfAttention):
         if self.reaches_all(x.shape[1]):
             key, value = self.keys_and_values(x, None, shared)
             return Slots(key, value, None if mask is None else mask[:, None], None)
+        if len(self.head_groups) > 1:
+            sides = self.keys_and_values(x, mask, shared)
+            return slots_of_groups(self.grouped_heads(), *sides, mask, x, self.exact_tokens(mask, x, shared))
         if shared.rotation is None and shared.value is None and are_affine(self.key, self.value):
             sides = (self.key, self.value) if self.num_key_value_heads == self.num_heads else self._repeated_sides()
-            return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads)
+            exact = self.exact_tokens(mask, x, shared)
+            return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads, exact)
         return self.shorten_heads(*self.keys_and_values(x, mask, shared), mask, x, shared)
 
     def shorten_heads(
         self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED
     ) -> Slots:
         """Slots from keys and values (B, h, n, d) of x (B, n, D)."""
-        return self.projection_for(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x)
+        exact = self.exact_tokens(mask, x, shared)
+        return self.projection_for(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x, exact)
 
-    def near_and_far(self, mask: Tensor | None, x: Tensor) -> dict[str, Any]:
+    def exact_tokens(self, mask: Tensor | None, x: Tensor, shared: Shared) -> Exact | None:
+        """The tokens of x (B, n, D) that every query sees exactly; ``mask`` bool (B, n) or None."""
+        marked = shared.global_attention_mask
+        where: Any = {"batch": x.shape[0], "length": x.shape[1], "device": x.device, "sinks": self.sinks}
+        if marked is not None:
+            return cached_in_forward(marked_tokens, marked, mask, most=self.max_global_tokens, **where)
+        return cached_in_forward(leading_tokens, mask, **where) if self.sinks else None
+
+    def near_and_far(self, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED) -> dict[str, Any]:
         """Options of ``windowed_attention`` for x (B, n, D)."""
         known = not (self.causal or torch.compiler.is_compiling())  # see ``reaches_all``
         return {
@@ -305,7 +399,7 @@ class LinformerAttention(SelfAttention):
             "mask": mask,
             "memory_bias": self.memory_bias,
             "memory_budget": self.memory_budget,
-            "sinks": self.sinks,
+            "exact": self.exact_tokens(mask, x, shared),
             "causal": self.causal,
             "selected": self.selected_slots,
             "slots_are_tokens": known and x.shape[1] <= self.tokens_kept,
@@ -331,14 +425,29 @@ class LinformerAttention(SelfAttention):
             return []
         return [self.new_projection(heads) for heads in self.head_groups]
 
+    def grouped_heads(self) -> list[Group]:
+        """Heads of one k, and their projection, for each k."""
+        return list(zip(self.head_groups, cast("list[SequenceProjection]", [*self.groups]), strict=True))
+
     def new_projection(self, heads: list[int]) -> SequenceProjection:
         """A projection, not this layer's own, for ``heads`` of one k."""
         return self._make_projection(heads=len(heads), slots=self._slots[heads[0]])
 
     def check_shared(self, shared: Shared, hidden_states: Tensor) -> None:
-        """Raise ConfigurationError where the window is too small for a bias by distance, and InputError for tokens that
-        nobody attends to in hidden_states (B, n, D) of more tokens than a window reaches.
+        """Raise ConfigurationError where the window is too small for a bias by distance, or tokens are marked in a
+        layer that takes no marks, and InputError for tokens that nobody attends to in hidden_states (B, n, D) of more
+        tokens than a window reaches.
         """
+        marked = shared.global_attention_mask is not None
+        if marked and (self.causal or self.grid is not None or shared.context is not None):
+            raise ConfigurationError(
+                "global_attention_mask marks tokens of a text that is read both ways: make the layer with causal=False "
+                "and tile=None, and give no context, or leave the mask out"
+            )
+        if self.grid is not None:
+            raise ConfigurationError(
+                "a layer with tile= takes grids only, without relative positions, which are of a text"
+            )
         if shared.distance_bias is not None and self.max_length is not None:
             check_reach(shared.distance_bias.shape[1] // 2, window=self.window, max_length=self.max_length)
         windowed = self.window is not None and not self.reaches_all(hidden_states.shape[1])
@@ -349,21 +458,18 @@ class LinformerAttention(SelfAttention):
                 "with a wider window"
             )
 
+    def check_marks(self, context: Tensor | None) -> None:
+        """Raise ConfigurationError where tokens cannot be marked: in causal text, a grid and beside a ``context``."""
+        if self.causal or self.grid is not None or context is not None:
+            raise ConfigurationError(
+                "global_attention_mask marks tokens of a text that is read both ways: make the layer with causal=False "
+                "and tile=None, and give no context, or leave the mask out"
+            )
+
     def streams(self, length: int) -> bool:
         """Whether a text of ``length`` tokens may be attended some tokens at a time, from slots and neighbours."""
         plain = self.grid is None and len(self.head_groups) == 1 and not self.causal
         return plain and not self.reaches_all(length)
-
-    def attend_nothing(
-        self, hidden_states: Tensor, mask: Tensor | None = None, *, output_attentions: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Attention of hidden_states (B, ..., D), n tokens in all, to no tokens: zeros (B, ..., h d), and weights
-        (B, h, n, 0).
-        """
-        tokens = hidden_states.flatten(1, -2)
-        self.check_shape(tokens, "hidden_states")
-        out = hidden_states.new_zeros(*hidden_states.shape[:-1], self.num_heads * self.head_dim)
-        return out, hidden_states.new_zeros(len(tokens), self.num_heads, tokens.shape[1], 0)
 
     def _repeated_sides(self) -> list[Weights]:
         """Weights of keys and values with the rows of each head as often as heads of queries share it."""
@@ -371,25 +477,3 @@ class LinformerAttention(SelfAttention):
         key = repeated_heads(self.key, self.num_key_value_heads, times)
         shares = self.value is self.key
         return [key, key if shares else repeated_heads(self.value, self.num_key_value_heads, times)]
-
-    def _special_case(
-        self, hidden_states: Tensor, context: Tensor | None, context_mask: Tensor | None, grid: tuple[int, ...] | None,
-        shared: Shared,
-    ) -> Callable[..., tuple[Tensor, Tensor | None]] | None:  # fmt: skip
-        """The function that attends in place of the plain steps: (layer, hidden states, mask) -> (B, n, h d), and
-        weights or None. For another source, no tokens, a grid, a cache, heads of several k; else None.
-        """
-        if context is None:
-            context, context_mask = shared.context, shared.context_mask
-        if context is not None:
-            options: Any = {"context": context, "context_mask": context_mask, "projection": shared.projection}
-            return partial(attend_context, **options)
-        if getattr(hidden_states, "is_nested", True):  # or a list, an array: it has no shape to look at
-            check_tensors(hidden_states=hidden_states)
-        if not torch.compiler.is_compiling() and 0 in hidden_states.shape[1:-1]:
-            return LinformerAttention.attend_nothing
-        if self.grid is not None:
-            return partial(attend_grid, grid=self.grid, extents=grid, shared=shared)
-        if shared.cache is not None:
-            return partial(attend_cached, shared=shared)
-        return partial(attend_by_groups, shared=shared) if len(self.head_groups) > 1 else None

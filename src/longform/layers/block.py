@@ -4,15 +4,13 @@ Axes: B batch, n tokens, c tokens at a time, D hidden, F features.
 """
 
 from collections.abc import Callable
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from longform.functional.linear import trained_feed_forward
 from longform.functional.norm import layer_norm
 from longform.layers.attention import LinformerAttention
-from longform.layers.linear import FUSED, PackedLinear, TrainedLinear, are_affine, is_hooked, set_training
+from longform.layers.linear import FUSED, PackedLinear, is_hooked
 from longform.layers.self_attention import Shared
 from longform.layers.streaming import assembled, attention_in_parts, in_chunks
 
@@ -66,22 +64,14 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(intermediate_size, hidden_size, bias=bias)
         self.chunk_size = chunk_size
 
-    def train(self, mode: bool = True) -> Self:
-        """Like nn.Module.train; it also swaps the kernels of linear layers."""
-        set_training(self, mode)
-        return super().train(mode)
-
     def forward(self, hidden: Tensor, *, residual: Tensor | None = None) -> Tensor:
         """hidden (B, n, D) -> (B, n, D), plus ``residual`` (B, n, D), if there is one, where ``output`` is packed."""
-        if type(self.output) is TrainedLinear and self._is_plain():
-            first, second = self.intermediate, self.output
-            return trained_feed_forward(hidden, first.weight, first.bias, second.weight, second.bias)
         if 0 < self.chunk_size < hidden.shape[1] and not torch.compiler.is_compiling():
             return self._in_chunks(hidden, residual)
         fuses = type(self.intermediate) in FUSED and type(self.activation) is nn.GELU
         if self.gate is not None:
             inside = self.activation(self.gate(hidden)) * self.intermediate(hidden)
-        elif fuses and not (is_hooked(self.intermediate) or is_hooked(self.activation)):
+        elif fuses and not is_hooked(self.intermediate, self.activation):
             inside = self.intermediate(hidden, activation=self.activation)
         else:
             inside = self.activation(self.intermediate(hidden))
@@ -90,13 +80,6 @@ class FeedForward(nn.Module):
     def _in_chunks(self, hidden: Tensor, residual: Tensor | None) -> Tensor:
         out = torch.cat([FeedForward.forward(self, part) for part in hidden.split(self.chunk_size, dim=1)], dim=1)
         return out if residual is None else residual + out
-
-    def _is_plain(self) -> bool:
-        """Whether it is exact GELU between two layers that nobody replaced or watches."""
-        exact = type(self.activation) is nn.GELU and self.activation.approximate == "none"
-        if self.gate is not None or self.chunk_size or not exact or is_hooked(self.activation):
-            return False
-        return are_affine(self.intermediate, self.output)
 
 
 class Block(nn.Module):

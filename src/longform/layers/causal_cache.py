@@ -7,22 +7,22 @@ Padding has a place, as it has in a whole text; in the text of a model it has no
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, w window, c tokens of a run, s sinks, S slots, r taps.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longform.errors import InputError
 from longform.functional.execution import has_values
 from longform.functional.masks import TextFirst, blank_padding, check_tensors, checked_mask, without_holes
 from longform.functional.slots import Slots
 from longform.functional.window import windowed_attention
+from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
 from longform.layers.sequence_projection import RunProjection
 
-Attention = Any  # a causal LinformerAttention, whose module calls this one
-Shared = Any  # what a model hands to its layers, which has a LayerCache
 ROOM = 64  # slots that are added at a time where texts have no longest length
 
 
@@ -144,12 +144,34 @@ def _brought(x: Tensor, device: torch.device) -> Tensor:
     return x.to(device, copy=True) if frozen or x.device != device else x
 
 
+class CachedAttention(SelfAttention):
+    """Base of attention that can go on from a cache: its window w, or None, sinks s, and how slots weigh beside it."""
+
+    window: int | None
+    sinks: int
+    memory_budget: float | None
+    memory_bias: nn.Parameter | None
+    groups: nn.ModuleList
+
+    @abstractmethod
+    def shorten_heads(
+        self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED
+    ) -> Slots:
+        """Slots from keys and values (B, h, n, d) of x (B, n, D)."""
+
+    @abstractmethod
+    def near_and_far(self, mask: Tensor | None, x: Tensor, shared: Shared) -> dict[str, Any]:
+        """Options of ``windowed_attention`` for x (B, n, D)."""
+
+
 def attend_cached(
-    attention: Attention, hidden_states: Tensor, mask: Tensor | None, *, shared: Shared, output_attentions: bool
+    attention: CachedAttention, hidden_states: Tensor, mask: Tensor | None, *, shared: Shared, output_attentions: bool
 ) -> tuple[Tensor, Tensor | None]:
     """LinformerAttention's steps for hidden_states (B, n, D) that go on from the cache in ``shared``, or fill it:
     (B, n, h d), and weights or None. Raises InputError for weights of tokens that go on.
     """
+    if not hidden_states.shape[1]:
+        return attention.attend_nothing(hidden_states, hidden_states.shape)
     _replace(shared.cache, partial(_brought, device=hidden_states.device))
     if shared.cache.begun:
         return _attend_next(attention, hidden_states, mask, shared, output_attentions=output_attentions), None
@@ -158,7 +180,7 @@ def attend_cached(
     key, value = attention.keys_and_values(x, mask, shared)
     slots = attention.shorten_heads(key, value, mask, x)
     _remember(attention, hidden_states, x, (key, value), slots, mask, shared)
-    options = attention.near_and_far(mask, x) | {"dropout": attention.dropout_rate}
+    options = attention.near_and_far(mask, x, shared) | {"dropout": attention.dropout_rate}
     out, weights = windowed_attention(
         attention.queries(x, shared.rotation),
         key,
@@ -171,7 +193,7 @@ def attend_cached(
 
 
 def _remember(
-    attention: Attention, given: Tensor, hidden: Tensor, heads: tuple[Tensor, Tensor], slots: Slots,
+    attention: CachedAttention, given: Tensor, hidden: Tensor, heads: tuple[Tensor, Tensor], slots: Slots,
     mask: Tensor | None, shared: Shared,
 ) -> None:  # fmt: skip
     """Fill the cache in ``shared`` with a text: ``given`` (B, n, D), ``hidden`` after the short convolution, keys and
@@ -200,7 +222,7 @@ def _remember(
 
 
 def _attend_next(
-    attention: Attention, given: Tensor, mask: Tensor | None, shared: Shared, *, output_attentions: bool
+    attention: CachedAttention, given: Tensor, mask: Tensor | None, shared: Shared, *, output_attentions: bool
 ) -> Tensor:
     """The input of the output projection, (B, n, h d), of n more tokens ``given`` (B, n, D), one after the other."""
     if output_attentions:
@@ -217,7 +239,7 @@ def _attend_next(
     return torch.cat(out, dim=1)
 
 
-def _attend_one(attention: Attention, given: Tensor, text: Tensor, shared: Shared) -> Tensor:
+def _attend_one(attention: CachedAttention, given: Tensor, text: Tensor, shared: Shared) -> Tensor:
     """One token of each row, (B, 1, D) -> (B, 1, h d); ``text`` (B, 1): which are no padding.
 
     Padding after a row's last place is put there too, and written over by what comes in that place.
@@ -260,7 +282,7 @@ def _attend_one(attention: Attention, given: Tensor, text: Tensor, shared: Share
     return torch.einsum("bhs,bshd->bhd", logits.softmax(dim=-1).to(values.dtype), values).flatten(1)[:, None]
 
 
-def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjection, run: int) -> None:
+def _form_slot(attention: CachedAttention, cache: LayerCache, projection: RunProjection, run: int) -> None:
     """Put the slot of the run that the last token belongs to, and that of a sink, in their places."""
     at, sinks = cache.length, attention.sinks
     own = _run_of(at[:, None], run)
@@ -268,12 +290,12 @@ def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjectio
     ring = own % cache.key.shape[1]
     key, value, holds = (_at(x, ring) for x in (cache.key, cache.value, cache.holds))
     counts = counts & holds
-    slots = projection.slots_of_heads(
+    slots = projection.of_heads(
         blank_padding(key.flatten(2), counts).view_as(key),
         blank_padding(value.flatten(2), counts).view_as(value),
         counts,
         blank_padding(cache.hidden, counts),
-        sinks=0,
+        None,
     )
     assert slots.runs is not None
     if cache.longest // run + sinks >= cache.count.shape[1]:
@@ -289,7 +311,7 @@ def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjectio
     cache.count = _put(cache.count, place, torch.where(leads[:, None], _at(cache.holds, here), slots.runs.count))
 
 
-def _sizes(attention: Attention, shared: Shared) -> tuple[RunProjection, int, int]:
+def _sizes(attention: CachedAttention, shared: Shared) -> tuple[RunProjection, int, int]:
     projection = attention.groups[0]
     assert isinstance(projection, RunProjection)
     assert attention.window is not None

@@ -6,7 +6,7 @@ token draws on which. Here, and only here, something with n² elements is made.
 Axes: B batch, n tokens, S slots, D hidden, h heads, d head dimension, w window.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,10 +14,16 @@ from torch.nn.functional import pad
 
 from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask
+from longform.functional.slots import Exact
 from longform.layers.attention import LinformerAttention
 from longform.layers.local_attention import LocalAttention
 from longform.layers.self_attention import NOTHING_SHARED, Shared
-from longform.layers.sequence_projection import ConvolutionProjection, MaxProjection, SequenceProjection
+from longform.layers.sequence_projection import (
+    ConvolutionProjection,
+    LatentProjection,
+    MaxProjection,
+    SequenceProjection,
+)
 
 
 class EffectiveAttention(NamedTuple):
@@ -37,15 +43,15 @@ def effective_attention(
     """Map of ``layer`` on hidden_states (B, n, D) under ``attention_mask`` (B, n): map @ V is its context.
 
     V (B, h, n, d): the layer's values before they are shortened. For linear and random projections and means, with or
-    without a window. ``shared_projection``, ``distance_bias``, ``rotation``: what ``layer`` takes. Memory O(n²): for
+    without a window. ``shared``: what ``layer`` takes. Memory O(n²): for
     looking.
-    Raises InputError for max (no linear map) and convolution (one map a channel), for selected slots, whose weights
-    are sums over their tokens, and for what the layer refuses.
+    Raises InputError for max (no linear map), convolution (one map a channel) and latents, for selected slots, whose
+    weights are sums over their tokens, and for what the layer refuses.
     """
     hidden, mask = layer.prepare(hidden_states, attention_mask)
     hidden = layer.convolve(hidden, mask)
     _, weights = layer(hidden_states, mask, shared=shared, output_attentions=True)
-    return EffectiveAttention(weights, implied_map(layer, weights, hidden, mask, shared_projection=shared.projection))
+    return EffectiveAttention(weights, implied_map(layer, weights, hidden, mask, shared))
 
 
 def implied_map(
@@ -53,16 +59,15 @@ def implied_map(
     weights: Tensor,
     hidden: Tensor,
     mask: Tensor | None = None,
-    *,
-    shared_projection: SequenceProjection | None = None,
+    shared: Shared = NOTHING_SHARED,
 ) -> Tensor:
     """The map (B, h, n, n) behind the ``weights`` that ``layer`` returned for ``mask`` (B, n) or None.
 
-    ``hidden`` (B, n, D): the layer's input prepared and convolved.
+    ``hidden`` (B, n, D): the layer's input prepared and convolved; ``shared``: what the layer was given.
     """
     if isinstance(layer, LocalAttention):
         return near_map(weights, window=layer.reach)
-    if layer.covers_all:
+    if layer.grid is None and layer.reaches_all(weights.shape[2], output_attentions=True):
         return weights
     if layer.causal or layer.grid is not None or layer.selected_slots:
         raise InputError(
@@ -73,31 +78,40 @@ def implied_map(
     batch, _, length, _ = weights.shape
     mask = checked_mask(mask, batch=batch, length=length)
     width = weights.shape[-1] - 3 * (layer.window or 0)
-    projections = list(layer.groups) if shared_projection is None else [shared_projection]
+    projections: list[Any] = list(layer.groups) if shared.projection is None else [shared.projection]
+    exact = _exact_tokens(layer, hidden, mask, shared)
     parts = []
     for heads, projection in zip(layer.head_groups, projections, strict=True):
-        assert isinstance(projection, SequenceProjection)
-        rows = value_rows(projection, mask, hidden, len(heads)).to(weights.dtype)
+        rows = value_rows(projection, mask, hidden, len(heads), exact).to(weights.dtype)
         parts.append(pad(rows, (0, 0, width - rows.shape[2], 0)))  # weights of heads with fewer slots begin so too
     order = torch.tensor([head for group in layer.head_groups for head in group], device=weights.device)
     return effective_map(weights, torch.cat(parts, dim=1)[:, order.argsort()], window=layer.window)
 
 
-def value_rows(projection: SequenceProjection, mask: Tensor | None, hidden: Tensor, heads: int) -> Tensor:
+def _exact_tokens(layer: LinformerAttention, hidden: Tensor, mask: Tensor | None, shared: Shared) -> Exact | None:
+    """Tokens that have a slot for themselves beside others: none in a text each of whose slots is a token."""
+    whole = layer.reaches_all(hidden.shape[1], output_attentions=True)
+    return None if whole else layer.exact_tokens(mask, hidden, shared)
+
+
+def value_rows(
+    projection: SequenceProjection, mask: Tensor | None, hidden: Tensor, heads: int, exact: Exact | None = None
+) -> Tensor:
     """The matrix F' (B, h, S, n) by which ``projection`` shortens the values of ``heads`` under ``mask`` bool (B, n).
 
     What it makes of unit vectors, a token each, and of zeros, which a bias is left of. ``hidden`` (B, n, D): as
-    ``implied_map`` has it. Raises InputError for a maximum and a convolution.
+    ``implied_map`` has it; ``exact``: tokens with a slot each in front. Raises InputError for a maximum, a
+    convolution and latents.
     """
-    if isinstance(projection, MaxProjection | ConvolutionProjection):
+    if isinstance(projection, MaxProjection | ConvolutionProjection | LatentProjection):
         raise InputError(
-            f"{type(projection).__name__} has no n x n map: a maximum is not linear, and a convolution has another map "
-            "for each channel; the weights (output_attentions=True) can still be looked at"
+            f"{type(projection).__name__} has no n x n map: a maximum is not linear, a convolution has another map for "
+            "each channel, and latents make E of the keys; the weights (output_attentions=True) can still be looked at"
         )
     batch, length, _ = hidden.shape
     units = torch.eye(length, length + 1, dtype=hidden.dtype, device=hidden.device).expand(batch, -1, -1)
     units = blank_padding(units, mask)[:, :, None].expand(-1, -1, heads, -1)
-    found = projection.from_heads(units, units, mask, hidden).value
+    found = projection.from_heads(units, units, mask, hidden, exact).value
     return found[..., :-1] - found[..., -1:]
 
 

@@ -13,7 +13,14 @@ from torch.utils.checkpoint import checkpoint
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.execution import one_pass
-from longform.functional.masks import blank_padding, check_pair_mask, check_tensors, checked_mask, mask_of_text
+from longform.functional.masks import (
+    blank_padding,
+    check_pair_mask,
+    check_tensors,
+    checked_marks,
+    checked_mask,
+    mask_of_text,
+)
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
@@ -84,8 +91,8 @@ class Stack(nn.Module):
         afterwards; ``cache``: earlier tokens, of causal layers; ``shared``: more of what all layers are given.
         """
         by_type, states, attentions = self._shared(hidden, positions, shared), [], []
-        call, alone = self._way_to_call(cache), _alone(by_type["full_attention"])
-        in_parts = not (output_attentions or _are_whole(shared)) and can_run_in_parts(self, hidden)
+        call, apart = self._way_to_call(cache), _differentiable(by_type["full_attention"])
+        in_parts = not _are_whole(shared, weights=output_attentions) and can_run_in_parts(self, hidden)
         with one_pass():
             for index, layer in enumerate(self.layers):
                 if output_hidden_states:  # otherwise one layer's states at a time are alive
@@ -96,7 +103,7 @@ class Stack(nn.Module):
                 if in_parts and isinstance(layer, Block):
                     hidden = layer.in_parts(hidden, mask, own, in_place=overwrite and not output_hidden_states)
                 else:
-                    hidden, weights = call(layer, hidden, mask, own, output_attentions, *alone)
+                    hidden, weights = call(layer, hidden, mask, own, output_attentions, *apart)
                     attentions.append(weights)
                 overwrite = True
         if self.final_norm is not None:
@@ -132,14 +139,14 @@ class Stack(nn.Module):
         }
 
 
-def _are_whole(shared: dict[str, Any]) -> bool:
-    """Whether what all layers are given is of whole texts."""
-    return "context" in shared or shared.get("query_mask") is not None
-
-
-def _alone(shared: Shared) -> tuple[Tensor, ...]:
-    """Tensors in ``shared`` that have gradients, which re-entrant checkpointing finds only among the arguments."""
+def _differentiable(shared: Shared) -> tuple[Tensor, ...]:
+    """Tensors in ``shared`` that need gradients: re-entrant checkpointing knows those of its arguments alone."""
     return () if shared.distance_bias is None else (shared.distance_bias,)
+
+
+def _are_whole(shared: dict[str, Any], *, weights: bool) -> bool:
+    """Whether what all layers are given, or their ``weights`` that are asked for, is of whole texts."""
+    return weights or "context" in shared or shared.get("query_mask") is not None
 
 
 def _recomputed(layer: nn.Module, *inputs: Any) -> Any:
@@ -308,6 +315,7 @@ class LinformerEncoder(Stack):
         src_key_padding_mask: Tensor | None = None,
         mask: Tensor | None = None,
         is_causal: bool | None = None,
+        global_attention_mask: Tensor | None = None,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
         grid: tuple[int, ...] | None = None,
@@ -323,6 +331,7 @@ class LinformerEncoder(Stack):
         before, see ``new_cache``; n may be 1.
         ``src_key_padding_mask``, ``mask``, ``is_causal``: as nn.TransformerEncoder has them; of masks of pairs (n, n)
         only the causal one, where the encoder is causal.
+        ``global_attention_mask`` (B, n): 1 for tokens that every query sees exactly, see LinformerAttention.
         ``context`` (B, m, context_size): what every layer attends to in place of the input, under ``context_mask``
         (B, m), 1 for tokens.
         Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
@@ -335,7 +344,9 @@ class LinformerEncoder(Stack):
         batch = None if one_text else int(not self.batch_first)
         hidden_states, context = _with_batch(hidden_states, batch), _with_batch(context, batch)
         if one_text:
-            text, context_mask = _with_batch(text, None), _with_batch(context_mask, None)
+            text, context_mask, global_attention_mask = (
+                _with_batch(x, None) for x in (text, context_mask, global_attention_mask)
+            )
         if mask is not None or is_causal:
             check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
         out = self._encode(
@@ -345,6 +356,7 @@ class LinformerEncoder(Stack):
             cache,
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
+            marks=global_attention_mask,
             **({} if context is None else {"context": context, "context_mask": context_mask}),
         )
         if batch != 0:
@@ -357,7 +369,7 @@ class LinformerEncoder(Stack):
 
     def _encode(
         self, hidden_states: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None, cache: CausalCache | None,
-        **options: Any,
+        *, marks: Tensor | None, **options: Any,
     ) -> EncoderOutput:  # fmt: skip
         """``forward`` of a batch, under one ``mask`` of the input's shape without D; ``options``: of ``run``."""
         attention: Any = next((layer.attention for layer in self.layers), None)
@@ -372,6 +384,7 @@ class LinformerEncoder(Stack):
         if attention is not None:
             attention.check_shape(hidden_states, "hidden_states")
         mask, places = self._read(hidden_states, mask, cache, getattr(attention, "max_length", None))
+        options["global_attention_mask"] = checked_marks(marks, *hidden_states.shape[:2])
         hidden = self._with_positions(blank_padding(hidden_states, mask), places)
         out = self.run(hidden, mask, positions=places, cache=cache, **options)
         if len(shape) == 3:  # FSDP2 dislikes views

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from longform.choices import POOLED, PROJECTION_INITS, PROJECTION_KINDS, PROJECTIONS, SHARINGS, did_you_mean
+from longform.choices import (
+    NAMED_PROJECTIONS,
+    POOLED,
+    PROJECTION_INITS,
+    PROJECTION_KINDS,
+    PROJECTION_NAMES,
+    PROJECTIONS,
+    SHARINGS,
+    did_you_mean,
+)
 from longform.errors import ConfigurationError
 from longform.functional.positions.distances import saturated_distance
 from longform.functional.slots import base_slot_size
@@ -19,13 +28,14 @@ class Projection:
     """Options by which a layer shortens keys and values to slots; a name is a ``kind`` with the other defaults.
 
     ``kind``: "linear" (the paper's learned E and F), "weighted_mean" (means of runs of tokens weighted by content),
-    "mean", "max", "convolution" or "random". ``sharing``: "none" (an E and F a head), "headwise" (one each for all
-    heads), "key_value" (E = F), "layerwise" (E = F, handed to ``forward`` by its owner). ``init``: how a linear E
-    begins: "block_mean", means of k runs, or "normal", N(0, 1/k), as in the paper's theory. ``frozen``: nothing of it
-    is trained. ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows
-    of E that start as one token each). ``memory_budget``: how many tokens all slots together stand for at most beside a
-    window, or None. ``rescale`` False and ``bias`` (a number a slot, from zero): a linear E as other packages have it,
-    which shorter texts meet as it is. ``places``: to each weighted mean a learned mixture of all places is added.
+    "mean", "max", "convolution", "random" or "latent" (E made of the input, whatever its order). ``sharing``: "none"
+    (an E and F a head), "headwise" (one each for all heads), "key_value" (E = F), "layerwise" (E = F, handed to
+    ``forward`` by its owner). ``init``: how a linear E begins: "block_mean", means of k runs, or "normal", N(0, 1/k),
+    as in the paper's theory. ``frozen``: nothing of it is trained. ``sink_tokens``: leading tokens that every query
+    sees exactly, beside the k slots (with a dense E: rows of E that start as one token each). ``memory_budget``: how
+    many tokens all slots together stand for at most beside a window, or None. ``rescale`` False and ``bias`` (a number
+    a slot, from zero): a linear E as other packages have it, which shorter texts meet as it is. ``places``: to each
+    weighted mean a learned mixture of all places is added.
 
     Two names stand for a kind with options: "by_place", ``Projection("linear", init="normal")``, and
     "content_and_place", ``Projection("weighted_mean", places=True)``.
@@ -55,15 +65,10 @@ class Projection:
         Raises ConfigurationError for a name that there is not.
         """
         if not isinstance(projection, Projection):
-            check_choice("projection", projection, (*PROJECTIONS, *NAMED))
-            projection = cls(**NAMED.get(projection, {"kind": projection}))
+            check_choice("projection", projection, PROJECTION_NAMES)
+            fields: dict[str, Any] = {"kind": projection} | NAMED_PROJECTIONS.get(projection, {})
+            projection = cls(**fields)
         return replace(projection, sink_tokens=sinks) if sinks else projection
-
-
-NAMED: dict[str, dict[str, Any]] = {
-    "by_place": {"kind": "linear", "init": "normal"},
-    "content_and_place": {"kind": "weighted_mean", "places": True},
-}
 
 
 TAPS = 5  # of the short convolution where nothing is said
@@ -80,6 +85,7 @@ def short_convolution_taps(kind: str, taps: int | None) -> int:
 
 ENDLESS = 2**32  # slots where texts have no longest length
 RUN = 4  # tokens of a slot where nothing is said
+LATENTS = 64  # slots of tokens without an order where nothing is said
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,10 @@ class Lengths:
 
         k is at most N. Raises ConfigurationError where a length is missing or senseless.
         """
+        if not PROJECTION_KINDS[kind].has_order:
+            _check_no_runs(tokens_per_slot, kind)
+            longest = max_length or ENDLESS
+            return cls(longest, _listed_slots(projected_length or LATENTS, longest, heads), fixed)
         if projected_length is None and tokens_per_slot is None:
             tokens_per_slot = RUN
         _check_longest(max_length, tokens_per_slot, kind)
@@ -110,6 +120,14 @@ class Lengths:
             return cls(slots * tokens_per_slot if runs else max_length or 0, (slots,) * heads, runs)
         assert max_length is not None
         return cls(max_length, _listed_slots(projected_length, max_length, heads), fixed)
+
+
+def _check_no_runs(tokens_per_slot: int | None, kind: str) -> None:
+    if tokens_per_slot is not None:
+        raise ConfigurationError(
+            f"projection={kind!r} has projected_length slots for an input of any length and order (default {LATENTS}), "
+            "each made of all of it, so it takes no tokens_per_slot and no tile"
+        )
 
 
 def _check_longest(max_length: int | None, tokens_per_slot: int | None, kind: str) -> None:
@@ -186,10 +204,10 @@ def check_attention(
         )
     if options.places:
         _check_places(options, max_length, attention_window, tile, causal=causal)
+    if causal:  # before the window, which it needs
+        _check_causal(projection, attention_window, head_slots, max_length)
     _check_window(attention_window, options.memory_budget, projection, model_slots or head_slots, max_length)
     _check_selection(selected_slots, attention_window, projection, causal=causal)
-    if causal:
-        _check_causal(projection, attention_window, head_slots, max_length)
 
 
 def _check_places(options: Projection, max_length: int, window: Any, tile: Any, *, causal: bool) -> None:
@@ -216,12 +234,17 @@ MODEL_WORDS = {
     "num_heads": "num_attention_heads",
     "sharing": "projection_sharing",
     "init": "projection_init",
+    "num_prefix_tokens": "sink_tokens",
 }
 
 
 def in_model_words(message: str) -> str:
     """A layer's ``message`` with the names that a configuration has for its arguments."""
-    return re.sub(r"\b(max_length|num_heads|(?:sharing|init)(?==))\b", lambda found: MODEL_WORDS[found[1]], message)
+    return re.sub(
+        r"\b(max_length|num_heads|num_prefix_tokens|(?:sharing|init)(?==))\b",
+        lambda found: MODEL_WORDS[found[1]],
+        message,
+    )
 
 
 def head_size(hidden_size: int, num_heads: int, head_dim: int | None = None) -> int:

@@ -10,21 +10,16 @@ Axes: B batch, n tokens, m places in that order, b blocks, D hidden.
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.attention import slot_attention
 from longform.functional.execution import kept
-from longform.functional.window import windowed_attention
 from longform.functional.window.formula import block_count
 from longform.layers.self_attention import Shared
-
-Attention = Any  # a LinformerAttention, whose module calls this one
 
 
 class Arrangement(NamedTuple):
@@ -37,11 +32,20 @@ class Arrangement(NamedTuple):
     back: Tensor
     neighbours: Tensor | None
 
-    def arranged(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """hidden (B, n, D) and bool mask (B, n) in places, (B, m, D) and (B, m); zeros where there is no token."""
+    def arranged(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> tuple[Tensor, Tensor, Shared]:
+        """hidden (B, n, D) and bool mask (B, n) in places, (B, m, D) and (B, m); zeros where there is no token.
+
+        ``shared`` comes with its rotation in places too.
+        """
         hidden = torch.where(self.holds[:, None], hidden[:, self.there], 0.0)
         holds = self.holds.expand(len(hidden), -1)
-        return hidden, holds if mask is None else holds & mask[:, self.there]
+        if shared.rotation is not None:
+            shared = shared._replace(rotation=shared.rotation.at(self.there))
+        return hidden, holds if mask is None else holds & mask[:, self.there], shared
+
+    def restored(self, x: Tensor) -> Tensor:
+        """x (B, h, m, .) of places as (B, h, n, .) of tokens."""
+        return x[:, :, self.back]
 
 
 @dataclass(frozen=True)
@@ -146,46 +150,6 @@ def _neighbours(blocks: list[int], front: int, rows: int) -> Tensor:
     return table
 
 
-def attend_grid(
-    attention: Attention,
-    hidden_states: Tensor,
-    mask: Tensor | None,
-    *,
-    grid: Grid,
-    extents: tuple[int, ...] | None,
-    shared: Shared,
-    output_attentions: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """LinformerAttention's steps for a grid, hidden_states (B, H, W, D) or (B, n, D): (B, H, W, h d) or (B, n, h d),
-    and weights or None.
-
-    ``mask``: of the input's shape without D; ``extents``: what the caller says of the tokens along each axis. Raises
-    ConfigurationError for relative positions. Rotary ones count along the rows.
-    """
-    if shared.distance_bias is not None:
-        raise ConfigurationError("a layer with tile= takes grids only, without relative positions, which are of a text")
-    shape = hidden_states.shape
-    sizes = shared.grid or grid.extents(shape, extents)
-    mask = mask.flatten(1) if mask is not None and mask.shape == shape[:-1] else mask
-    hidden_states = hidden_states.flatten(1, -2)
-    x, mask = attention.prepare(hidden_states, mask)
-    if attention.convolution is not None:
-        x = attention.convolution(x, mask, sizes)
-    order = arrangement(grid, sizes, x.device)
-    x, mask = order.arranged(x, mask)
-    if shared.rotation is not None:
-        shared = shared._replace(rotation=shared.rotation.at(order.there))
-    query = attention.queries(x, shared.rotation)
-    options: Any = {"dropout": attention.dropout_rate}
-    if attention.window is None:
-        slots = attention.shorten(x, mask, shared)
-        out, weights = slot_attention(
-            query, slots.key, slots.value, slot_mask=slots.usable, output_attentions=output_attentions, **options
-        )
-    else:
-        key, value = attention.keys_and_values(x, mask, shared)
-        options |= attention.near_and_far(mask, x) | {"neighbours": order.neighbours}
-        form_slots = partial(attention.shorten_heads, key, value, mask, x, shared)
-        out, weights = windowed_attention(query, key, value, form_slots, output_attentions=output_attentions, **options)
-    weights = None if weights is None else weights[:, :, order.back]
-    return out.transpose(1, 2).flatten(2)[:, order.back].unflatten(1, shape[1:-1]), weights
+def of_flat_grid(mask: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+    """The mask of a grid of ``shape`` (B, H, W, D), which is (B, H, W), as (B, H W); another mask stays."""
+    return mask.flatten(1) if mask is not None and mask.shape == shape[:-1] else mask

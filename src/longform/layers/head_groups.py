@@ -1,24 +1,23 @@
-"""Attention whose heads have several k: each group of heads of one k attends by itself, and the parts are put together.
+"""Heads of several k: each group of heads of one k has its own projection, and the parts are put together.
 
 Axes: B batch, n tokens, S slots, D hidden, h heads, d head dimension.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from longform.functional.attention import Weighted, slot_attention, weighted_slots
+from longform.functional.attention import Weighted
 from longform.functional.execution import constant
-from longform.functional.slots import Slots
+from longform.functional.slots import Exact, Slots
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.linear import Weights
+from longform.layers.sequence_projection import SequenceProjection
 
-Attention = Any  # a LinformerAttention, whose module calls this one
-Shared = Any  # what a model hands to its layers
+Group = tuple[list[int], SequenceProjection]  # heads of one k, and their projection
 
 
 def equal_lengths(lengths: tuple[int, ...]) -> list[list[int]]:
@@ -26,49 +25,66 @@ def equal_lengths(lengths: tuple[int, ...]) -> list[list[int]]:
     return [[head for head, slots in enumerate(lengths) if slots == each] for each in dict.fromkeys(lengths)]
 
 
-def attend_by_groups(
-    attention: Attention, hidden_states: Tensor, mask: Tensor | None, *, shared: Shared, output_attentions: bool
-) -> tuple[Tensor, Tensor | None]:
-    """LinformerAttention's steps for hidden_states (B, n, D) of heads with several k: (B, n, h d), and weights or None.
-
-    Weights of heads with fewer slots are filled up with zeros in front.
+def slots_of_groups(
+    groups: Iterable[Group], key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, exact: Exact | None
+) -> Slots:
+    """Slots of all heads from keys and values (B, h, n, d) of x (B, n, D), and ``exact`` tokens; those of fewer slots
+    have zeros in front, which nobody sees.
     """
-    x, mask = attention.prepare(hidden_states, mask)
-    x = attention.convolve(x, mask)
-    query = attention.queries_of(hidden_states, x, mask, shared)
-    options: Any = {"dropout": attention.dropout_rate}
-    key, value = attention.keys_and_values(x, mask, shared)
-    if attention.reaches_all(x.shape[1], output_attentions=output_attentions):
-        usable = None if mask is None else mask[:, None]
-        options |= {"distance_bias": shared.distance_bias, "output_attentions": output_attentions}
-        out, weights = slot_attention(query, key, value, slot_mask=usable, **options)
-        return out.transpose(1, 2).flatten(2), weights
-    if attention.window is not None:
-        options |= attention.near_and_far(mask, x)
-        options |= {"memory_bias": attention.memory_bias, "distance_bias": shared.distance_bias}
+    parts, order = [], []
+    for heads, projection in groups:
+        sides = (of_heads(side, heads, 1).transpose(1, 2) for side in (key, value))
+        parts.append(projection.from_heads(*sides, mask, x, exact))
+        order.append(heads)
+    return joined_slots(parts, order)
+
+
+def joined_slots(parts: list[Slots], head_groups: list[list[int]]) -> Slots:
+    """Slots of all heads, from those of ``head_groups``."""
+    most = max(slots.key.shape[2] for slots in parts)
+    usable = [_usable(slots, len(heads)) for slots, heads in zip(parts, head_groups, strict=True)]
+    sides = [slots.key for slots in parts], [slots.value for slots in parts], usable
+    return Slots(*(join_heads([in_front(x, most, 2) for x in side], head_groups) for side in sides), None)
+
+
+def _usable(slots: Slots, heads: int) -> Tensor:
+    """Whether each slot is seen, bool (B, h, S)."""
+    batch, length = slots.key.shape[0], slots.key.shape[2]
+    if slots.usable is None:
+        return torch.ones(batch, heads, length, dtype=torch.bool, device=slots.key.device)
+    usable = slots.usable if slots.usable.dim() == 3 else slots.usable[:, None]
+    return usable.expand(batch, heads, length)
+
+
+def in_front(x: Tensor, length: int, axis: int) -> Tensor:
+    """x with zeros (False) in front along ``axis``, up to ``length``."""
+    room = length - x.shape[axis]
+    if not room:
+        return x
+    shape = (*x.shape[:axis], room, *x.shape[axis + 1 :])
+    return torch.cat([x.new_zeros(shape), x], dim=axis)
+
+
+def attend_by_groups(
+    groups: list[Group], query: Tensor, key: Tensor, value: Tensor, x: Tensor, *, output_attentions: bool,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """``windowed_attention`` of heads with several k, each group by itself: query, key, value (B, h, n, d), x (B, n, D)
+    -> (B, h, n, d), and weights or None.
+    """
     parts: list[Any] = []
-    for heads, projection in zip(attention.head_groups, attention.groups, strict=True):
+    for heads, projection in groups:
         own = [of_heads(each, heads, 1) for each in (query, key, value)]
-        form_slots = partial(projection.from_heads, *(each.transpose(1, 2) for each in own[1:]), mask, x)
-        parts.append(_attend_group(own, form_slots, heads, options, weighted=output_attentions))
+        sides = (each.transpose(1, 2) for each in own[1:])
+        form_slots = partial(projection.from_heads, *sides, options["mask"], x, options["exact"])
+        biases = {name: options[name] for name in ("memory_bias", "distance_bias")}
+        of_group: Any = {name: None if bias is None else of_heads(bias, heads, 0) for name, bias in biases.items()}
+        attend = weighted_window if output_attentions else windowed_attention
+        parts.append(attend(*own, form_slots, **(options | of_group)))
+    order = [heads for heads, _ in groups]
     if output_attentions:
-        out, weights = join_weighted(parts, attention.head_groups)
-    else:
-        out, weights = join_heads([out for out, _ in parts], attention.head_groups), None
-    return out.transpose(1, 2).flatten(2), weights
-
-
-def _attend_group(
-    own: list[Tensor], form_slots: Callable[[], Slots], heads: list[int], options: dict[str, Any], *, weighted: bool
-) -> Any:
-    """Attention of ``heads`` of one k, with ``own`` query, key and value (B, ., n, d); ``options``: of all heads."""
-    if "window" not in options:
-        slots, attend = form_slots(), weighted_slots if weighted else slot_attention
-        return attend(own[0], slots.key, slots.value, slot_mask=slots.usable, **options)
-    attend = weighted_window if weighted else windowed_attention
-    of_group: Any = {name: options[name] for name in ("memory_bias", "distance_bias")}
-    biases: Any = {name: None if bias is None else of_heads(bias, heads, 0) for name, bias in of_group.items()}
-    return attend(*own, form_slots, **(options | biases))
+        return join_weighted(parts, order)
+    return join_heads([out for out, _ in parts], order), None
 
 
 def of_heads(x: Tensor, heads: list[int], axis: int) -> Tensor:
@@ -90,7 +106,7 @@ def join_weighted(parts: list[Weighted], head_groups: list[list[int]]) -> tuple[
     Outputs are made from the weights that are returned, so that these have a gradient.
     """
     widths = [weights.shape[-1] for weights, _ in parts]
-    filled = [pad(weights, (max(widths) - weights.shape[-1], 0)) for weights, _ in parts]
+    filled = [in_front(weights, max(widths), 3) for weights, _ in parts]
     joined = join_heads(filled, head_groups)
     found = [
         attended(of_heads(joined, heads, 1)[..., max(widths) - width :])

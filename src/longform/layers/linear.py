@@ -1,28 +1,19 @@
-"""Linear layers: packed for inference on a CPU, by compiled kernels in training with AMX; and checks for hooks,
-adapters and replaced forwards, which forbid to compute a layer in another way than by calling it.
+"""Linear layers packed for inference on a CPU; and checks for hooks, adapters and replaced forwards, which forbid to
+compute a layer in another way than by calling it.
 
 Axes: D inputs, F outputs.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.modules import module as all_modules
+from torch.nn.modules.module import _has_any_global_hook
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.linear import (
-    amx,
-    can_pack,
-    linear,
-    linear_with_gelu,
-    onednn,
-    pack,
-    trained_linear,
-    trains_compiled,
-)
+from longform.functional.execution import Execution, execution_mode
+from longform.functional.linear import amx, can_pack, linear, linear_with_gelu, onednn, pack
 
 OTHERWISE = "load the model again, move or cast it, then pack"
 
@@ -36,16 +27,6 @@ class Weights(NamedTuple):
     def __call__(self, x: Tensor) -> Tensor:
         """x (..., D) -> (..., F)."""
         return linear(x, self.weight, self.bias)
-
-
-class TrainedLinear(nn.Linear):
-    """nn.Linear by the compiled kernels of training under autocast."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """input (..., D) -> (..., F)."""
-        if torch.is_autocast_enabled("cpu"):
-            return trained_linear(input, self.weight, self.bias)
-        return functional.linear(input, self.weight, self.bias)
 
 
 class _Packed(NamedTuple):
@@ -130,62 +111,47 @@ def pack_linear(layer: nn.Linear, *, kernel: str | None = None) -> nn.Module:
     return PackedLinear(layer, kernel=kernel) if can_pack(layer.weight, kernel=kernel) else layer
 
 
-def set_training(parent: nn.Module, mode: bool) -> None:
-    """Make the nn.Linear layers of ``parent`` itself TrainedLinear while it trains, where this machine has kernels."""
-    wanted = TrainedLinear if mode and trains_compiled() else nn.Linear
-    for layer in parent.children():
-        if type(layer) in (nn.Linear, TrainedLinear):
-            layer.__class__ = wanted  # the same parameters
+def is_hooked(*layers: nn.Module | Weights | None) -> bool:
+    """Whether any of ``layers`` has hooks, forward or backward, its own or those of all modules, or another forward in
+    its place: then it is computed by calling it and in no other way.
 
-
-def is_hooked(layer: nn.Module) -> bool:
-    """Whether ``layer`` itself has forward hooks, or another forward in its place."""
-    own = layer.__dict__
-    replaced = "forward" in own or own.get("_compiled_call_impl") is not None
-    return bool(replaced or own["_forward_hooks"] or own["_forward_pre_hooks"])
+    Hooks on all modules are not asked under a dispatch mode: a FlopCounterMode has some, and counts what runs without.
+    """
+    if _has_any_global_hook() and execution_mode() is not Execution.OBSERVED:
+        return True
+    for layer in layers:
+        if layer is None or isinstance(layer, Weights):
+            continue
+        own = layer.__dict__
+        if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+            return True
+        if "forward" in own or own.get("_compiled_call_impl") is not None:
+            return True
+    return False
 
 
 def is_seen_inside(module: nn.Module) -> bool:
-    """Whether a hook or another forward is on any submodule of ``module``, or one of them is in training mode.
+    """Whether ``module`` or a submodule of it is hooked (``is_hooked``) or in training mode.
 
     Asked in every pass without gradients: some 100 parts take 30 microseconds so, and 100 by ``modules()``.
     """
-    if all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks:
-        return True
     parts: list[nn.Module | None] = [module]
-    while parts:
-        part = parts.pop()
-        if part is None:
-            continue
-        own = part.__dict__
-        if part.training or own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
-            return True
-        if own.get("_compiled_call_impl") is not None:
-            return True
-        parts.extend(own["_modules"].values())
-    return False
+    for part in parts:
+        if part is not None:
+            if part.training:
+                return True
+            parts.extend(part.__dict__["_modules"].values())
+    return is_hooked(*parts)
 
 
 def are_affine(*layers: nn.Module | Weights) -> bool:
     """Whether each of ``layers`` is x Wᵀ + b of its ``weight`` and ``bias`` and no more: no adapter, no hook, not
     int8.
 
-    Parametrised and packed weights are its weights too. Hooks on all modules are taken for onlookers.
+    Parametrised and packed weights are its weights too.
     """
     for layer in layers:
-        if isinstance(layer, Weights):
-            continue
-        kind, own = type(layer), layer.__dict__
-        if (
-            kind not in (nn.Linear, TrainedLinear, PackedLinear)
-            and type_before_parametrizations(layer) is not nn.Linear
-        ):
+        plain = type(layer) in (nn.Linear, PackedLinear, Weights)
+        if not plain and type_before_parametrizations(cast(nn.Module, layer)) is not nn.Linear:
             return False
-        if (
-            own["_forward_hooks"]
-            or own["_forward_pre_hooks"]
-            or "forward" in own
-            or own.get("_compiled_call_impl") is not None
-        ):
-            return False
-    return True
+    return not is_hooked(*layers)

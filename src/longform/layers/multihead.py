@@ -12,7 +12,6 @@ from torch.nn.functional import relu
 from longform.errors import ConfigurationError, InputError
 from longform.functional.masks import check_pair_mask, check_tensors, mask_of_text
 from longform.layers.attention import LinformerAttention
-from longform.layers.cross_attention import attend_context
 from longform.layers.geometry import Projection
 from longform.layers.linear import Weights
 from longform.layers.names import named
@@ -125,6 +124,7 @@ class LinformerMultiheadAttention(LinformerAttention):
         for bias in (self.in_proj_bias, self.out_proj.bias):
             if isinstance(bias, Tensor):
                 nn.init.zeros_(bias)
+        self.start_queries()
 
     def _part(self, index: int) -> Weights:
         weight, size, bias = self.in_proj_weight, self.hidden_size, cast("Tensor | None", self.in_proj_bias)
@@ -183,14 +183,11 @@ class LinformerMultiheadAttention(LinformerAttention):
         mask = mask_of_text(None, key_padding_mask)
         if not self.of_one_text:
             own = None if one_memory and self.kdim == self.vdim else value
-            out, weights = attend_context(
-                self, query, context=key, context_mask=mask, value=own, output_attentions=need_weights
-            )
-            out = self.output(out)
+            shared = Shared(value=own, context=key, context_mask=mask)
+            out, weights = _pair(super().forward(query, shared=shared, output_attentions=need_weights))
         elif query.shape == key.shape == value.shape:
             shared = NOTHING_SHARED if one_input else Shared(query=query, value=value)
-            found = super().forward(key, mask, shared=shared, output_attentions=need_weights)
-            out, weights = _pair(found)
+            out, weights = _pair(super().forward(key, mask, shared=shared, output_attentions=need_weights))
         else:
             raise InputError(
                 f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}: "

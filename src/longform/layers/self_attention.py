@@ -4,17 +4,19 @@ Axes: B batch, n tokens, D hidden, h heads, g heads of keys and values, d head d
 """
 
 from abc import ABC
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from longform.errors import InputError
 from longform.functional.execution import autocasts
+from longform.functional.latent import unit_rms
 from longform.functional.masks import blank_padding, check_tensors, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
-from longform.layers.linear import are_affine, set_training
+from longform.layers.linear import are_affine
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 
@@ -25,7 +27,8 @@ class Shared(NamedTuple):
     ``projection``: E = F of all layers, for sharing "layerwise". ``rotation``: queries and keys are turned by it, keys
     before they are shortened, see RotaryPositions. ``distance_bias`` (h, 2 r + 1): added to the logits by the distance
     from query to key, see RelativeAttentionBias. ``query_mask`` bool (B, n): tokens that attend: the text, and tokens
-    that nobody attends to, in texts that every query sees as a whole. ``grid``: tokens along each axis of a grid.
+    that nobody attends to, in texts that every query sees as a whole. ``global_attention_mask`` bool (B, n): tokens
+    that every query sees exactly. ``grid``: tokens along each axis of a grid.
     ``cache``: what a causal layer knows of earlier tokens, a LayerCache. ``query`` (B, n, D) and ``value`` (B, n, .):
     what queries and values are made of, where that is not what keys are. ``context`` (B, m, .) under ``context_mask``
     (B, m), 1 text: attended to in place of the input.
@@ -36,6 +39,7 @@ class Shared(NamedTuple):
     distance_bias: Tensor | None = None
     query_mask: Tensor | None = None
     grid: tuple[int, ...] | None = None
+    global_attention_mask: Tensor | None = None
     cache: Any = None
     query: Tensor | None = None
     value: Tensor | None = None
@@ -69,6 +73,7 @@ class SelfAttention(nn.Module, ABC):
         self.context_size = context_size or hidden_size
         self.make_features(bias=bias)
         self.convolution: ShortConvolution | None = None
+        self.meets_latents = False
 
     def make_features(self, *, bias: bool) -> None:
         """Make the four projections of features."""
@@ -76,11 +81,6 @@ class SelfAttention(nn.Module, ABC):
         self.query = nn.Linear(self.hidden_size, width, bias=bias)
         self.key, self.value = (nn.Linear(self.context_size, narrow, bias=bias) for _ in range(2))
         self.output = nn.Linear(width, self.hidden_size, bias=bias)
-
-    def train(self, mode: bool = True) -> Self:
-        """Like nn.Module.train; it also swaps the kernels of linear layers."""
-        set_training(self, mode)
-        return super().train(mode)
 
     @property
     def dropout_rate(self) -> float:
@@ -117,9 +117,12 @@ class SelfAttention(nn.Module, ABC):
             return hidden
         return hidden.to(torch.get_autocast_dtype(hidden.device.type))
 
-    def convolve(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x (B, n, D), zeros on padding, after the short convolution, if there is one: (B, n, D)."""
-        return x if self.convolution is None else self.convolution(x, mask)
+    def convolve(self, x: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None = None) -> Tensor:
+        """x (B, n, D), zeros on padding, after the short convolution, if there is one: (B, n, D).
+
+        ``grid``: tokens along each axis, of a grid.
+        """
+        return x if self.convolution is None else self.convolution(x, mask, grid)
 
     def check_shape(self, x: Tensor, name: str) -> None:
         """Raise InputError unless ``x`` is (B, n, width), by the width of hidden states or of a context."""
@@ -134,8 +137,16 @@ class SelfAttention(nn.Module, ABC):
                 f"{name} has shape {tuple(x.shape)}, expected (batch, tokens, {what}) = (B, n, {width}){more}"
             )
 
+    def attend_nothing(self, hidden_states: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Attention of hidden_states (B, n, D), of ``shape`` before, to no tokens: zeros, and weights (B, h, n, 0)."""
+        batch, length = hidden_states.shape[:2]
+        out = hidden_states.new_zeros(*shape[:-1], self.num_heads * self.head_dim)
+        return out, hidden_states.new_zeros(batch, self.num_heads, length, 0)
+
     def queries_of(self, hidden_states: Tensor, x: Tensor, mask: Tensor | None, shared: Shared) -> Tensor:
         """Queries of every token, (B, h, n, d): of x (B, n, D), as keys are, but where ``shared`` says otherwise."""
+        if shared.context is not None:
+            return self.queries(hidden_states.to(x.dtype))
         if shared.query_mask is not None:
             x = self.convolve(*self.prepare(hidden_states, shared.query_mask))
         elif shared.query is not None:
@@ -143,8 +154,10 @@ class SelfAttention(nn.Module, ABC):
         return self.queries(x, shared.rotation)
 
     def queries(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
-        """x (B, n, D) -> (B, h, n, d), turned by ``rotation``."""
+        """x (B, n, D) -> (B, h, n, d), turned by ``rotation``; of a mean square of one where slots are latents."""
         query = self.query(x).unflatten(2, (self.num_heads, -1))
+        if self.meets_latents:
+            query = unit_rms(query)
         return (query if rotation is None else rotated(query, rotation)).transpose(1, 2)
 
     def keys_and_values(self, x: Tensor, mask: Tensor | None, shared: Shared = NOTHING_SHARED) -> tuple[Tensor, Tensor]:

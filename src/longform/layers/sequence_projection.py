@@ -20,27 +20,29 @@ from longform.functional.dense import (
     shortened_heads,
 )
 from longform.functional.execution import cached_in_forward
-from longform.functional.masks import blank_padding, without_first
+from longform.functional.latent import latent_slots, unit_rms
+from longform.functional.masks import blank_padding
 from longform.functional.slots import (
+    Exact,
     Runs,
     Slots,
     base_slot_size,
     convolve,
     divisors,
-    first_tokens,
     heads_of_pooled,
     make_runs,
     max_pool,
     mean_pool,
+    picked,
     pool_heads,
     pool_hidden,
-    rest_mask,
     run_weights,
-    with_sink_runs,
+    with_exact_runs,
 )
 from longform.layers.geometry import Projection
 
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
+LATENT_DEVIATION = 0.5
 
 
 Side = Any  # the key or value layer, or Weights: has weight and bias, and takes hidden states
@@ -61,7 +63,7 @@ class ProjectionShape(NamedTuple):
 
 
 class SequenceProjection(nn.Module, ABC):
-    """Shortens keys and values from n tokens to at most k slots."""
+    """Shortens keys and values from n tokens to at most k slots, and those of ``exact`` tokens to one each in front."""
 
     learning_rate_multiplier: float = 1.0  # see longform.parameter_groups
     kinds: ClassVar[tuple[str, ...]] = ()  # names in longform.choices.PROJECTION_KINDS
@@ -73,18 +75,47 @@ class SequenceProjection(nn.Module, ABC):
         super().__init__()
         self.sinks = options.sink_tokens
 
-    @abstractmethod
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
+    def from_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, exact: Exact | None = None
+    ) -> Slots:
         """Slots of ``heads`` heads, (B, h, S, d), from hidden states (B, n, D), padding blanked; mask bool (B, n).
 
         ``key``, ``value``: the layers that make keys and values of hidden states.
         """
+        slots = self.of_hidden(hidden, mask, key, value, heads, exact)
+        if exact is None:
+            return slots
+        single = picked(hidden, exact.positions)
+        keys, values = (side(single).unflatten(2, (heads, -1)) for side in (key, value))
+        return with_exact(slots, self.keys_of_tokens(keys), values, exact)
 
-    @abstractmethod
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
+    def from_heads(
+        self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, exact: Exact | None = None
+    ) -> Slots:
         """Slots from keys and values of every token (B, n, h, d), and the ``hidden`` states (B, n, D) of these, padding
         blanked in all.
         """
+        slots = self.of_heads(key, value, mask, hidden, exact)
+        if exact is None:
+            return slots
+        keys, values = (picked(x, exact.positions) for x in (key, value))
+        return with_exact(slots, self.keys_of_tokens(keys), values, exact)
+
+    def keys_of_tokens(self, key: Tensor) -> Tensor:
+        """Keys of tokens that are a slot each, from keys (B, s, h, d): of that shape."""
+        return key
+
+    def of_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, exact: Exact | None
+    ) -> Slots:
+        """``from_hidden`` without the slots of the ``exact`` tokens. Here keys and values of every token are formed."""
+        keys = blank_padding(key(hidden), mask).unflatten(2, (heads, -1))
+        values = keys if value is key else blank_padding(value(hidden), mask).unflatten(2, (heads, -1))
+        return self.of_heads(keys, values, mask, hidden, exact)
+
+    @abstractmethod
+    def of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, exact: Exact | None) -> Slots:
+        """``from_heads`` without the slots of the ``exact`` tokens."""
 
     @abstractmethod
     def reset_parameters(self) -> None:
@@ -191,8 +222,12 @@ class DenseProjection(SequenceProjection):
             if bias is not None:
                 nn.init.zeros_(bias)
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
+    def of_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, exact: Exact | None
+    ) -> Slots:
         """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
+        if exact is not None:
+            mask, hidden = exact.rest, blank_padding(hidden, exact.rest)
         rows, usable = self.rows(mask, hidden.shape[1])
         matrices, slots, length = rows[0].matrix.shape
         last = project_first_is_cheaper(
@@ -212,8 +247,11 @@ class DenseProjection(SequenceProjection):
             values = shortened_heads(hidden, value.weight, value.bias, rows[-1], heads=heads, short=second)
         return Slots(keys, values, usable, None) if self.key_bias is None else self._biased(keys, values, usable)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
+    def of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, exact: Exact | None) -> Slots:
         """E' K and F' V."""
+        if exact is not None:
+            mask, there = exact.rest, exact.rest[..., None, None]
+            key, value = torch.where(there, key, 0.0), torch.where(there, value, 0.0)
         rows, usable = self.rows(mask, key.shape[1])
         keys, values = project_heads(key, rows[0]), project_heads(value, rows[-1])
         return Slots(keys, values, usable, None) if self.key_bias is None else self._biased(keys, values, usable)
@@ -239,8 +277,8 @@ class DenseProjection(SequenceProjection):
 class RunProjection(SequenceProjection):
     """Slots that stand for runs of tokens each, of one of ``sizes``: the base of means, maxima and convolutions.
 
-    The sizes are the divisors of C, or C only where it is ``fixed``. Sinks, leading tokens of each text, have a slot
-    each in front of the others.
+    The sizes are the divisors of C, or C only where it is ``fixed``. W comes first where nothing else is said: neither
+    a maximum nor a convolution of each channel commutes with it.
     """
 
     def __init__(self, options: Projection, shape: ProjectionShape, *, fixed: bool = False) -> None:
@@ -251,56 +289,49 @@ class RunProjection(SequenceProjection):
 
     @abstractmethod
     def pool(
-        self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
+        self, key: Tensor, value: Tensor, runs: Runs, counted: Tensor | None, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Keys and values of every token, (B, n, h, d), padding blanked -> (B, S, h, d) each, zeros for empty slots.
 
-        ``mask`` (B, n): text that is no sink (a mean's has the sinks still); ``hidden`` (B, n, D): what keys and values
-        are made of. S is that of ``runs.count``.
+        ``counted`` bool (B, n): the tokens that ``runs`` are made of, None for all; ``hidden`` (B, n, D): what keys and
+        values are made of. S is that of ``runs.count``.
         """
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
-        """W first: neither a maximum nor a convolution of each channel commutes with it."""
-        full = (blank_padding(side(hidden), mask).unflatten(2, (heads, -1)) for side in (key, value))
-        return self.from_heads(*full, mask, hidden)
-
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
-        """Keys and values of every token, each run to a slot, behind those of the sinks."""
-        slots, sinks = self.slots_of_heads(key, value, mask, hidden, sinks=self.sinks), self.sinks
-        if not sinks:
-            return slots
-        return with_sinks(slots, first_tokens(key, sinks), first_tokens(value, sinks), mask, key.shape[1])
-
-    def slots_of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int) -> Slots:
-        """``from_heads`` without the slots of the first ``sinks`` tokens."""
-        rest, runs = self.runs_of(mask, sinks, batch=key.shape[0], length=key.shape[1], device=key.device)
-        keys, values = self.pool(key, value, runs, rest, sinks, hidden)
-        return Slots(keys.transpose(1, 2), values.transpose(1, 2), usable_slots(runs, rest), runs)
+    def of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, exact: Exact | None) -> Slots:
+        """Keys and values of every token, each run to a slot."""
+        counted, runs = self.runs_of(mask, exact, batch=key.shape[0], length=key.shape[1], device=key.device)
+        keys, values = self.pool(key, value, runs, counted, hidden)
+        return Slots(keys.transpose(1, 2), values.transpose(1, 2), usable_slots(runs, mask), runs)
 
     def runs_of(
-        self, mask: Tensor | None, sinks: int, *, batch: int, length: int, device: torch.device
+        self, mask: Tensor | None, exact: Exact | None, *, batch: int, length: int, device: torch.device
     ) -> tuple[Tensor | None, Runs]:
-        """The mask (B, n) of ``batch`` texts of ``length`` tokens without its sinks, and the runs of what is left."""
+        """The tokens of ``batch`` texts of ``length`` tokens that are in runs, bool (B, n) or None, and the runs."""
+        counted = mask if exact is None else exact.rest
         where: Any = {"batch": batch, "length": length, "device": device}
-        rest = cached_in_forward(rest_mask, mask, sinks=sinks, **where) if sinks else mask
-        return rest, cached_in_forward(make_runs, rest, sizes=self.sizes, slots=self.slots, **where)
+        return counted, cached_in_forward(make_runs, mask, counted, sizes=self.sizes, slots=self.slots, **where)
 
 
-def with_sinks(slots: Slots, key: Tensor, value: Tensor, mask: Tensor | None, length: int) -> Slots:
-    """``slots`` of texts of ``length`` tokens, and in front of it keys and values (B, s, h, d) of the sinks."""
-    keys = torch.cat([key.transpose(1, 2), slots.key], dim=2)
-    values = torch.cat([value.transpose(1, 2), slots.value], dim=2)
-    return counted(slots._replace(key=keys, value=values), mask, length, key.shape[1])
-
-
-def counted(slots: Slots, mask: Tensor | None, length: int, sinks: int) -> Slots:
-    """Slots whose keys and values (B, h, S, d) have ``sinks`` in front, and whose runs say so."""
-    assert slots.runs is not None
-    runs = cached_in_forward(with_sink_runs, slots.runs, mask, length=length, sinks=sinks)
-    known = mask is None and runs.uniform is not None and not torch.compiler.is_compiling()
-    # FlashAttention takes no mask, and needs none where each slot is known to hold a token that is no sink.
-    usable = None if known and sinks < min(length, runs.uniform) else (runs.count > 0)[:, None]
-    return slots._replace(usable=usable, runs=runs)
+def with_exact(slots: Slots, key: Tensor, value: Tensor, exact: Exact) -> Slots:
+    """``slots``, and in front of them keys and values (B, s, h, d) of the ``exact`` tokens, of which those that are not
+    there may be anything.
+    """
+    there = exact.there[..., None, None]
+    keys, values = (
+        torch.cat([torch.where(there, x, 0.0).transpose(1, 2), old], dim=2)
+        for x, old in ((key, slots.key), (value, slots.value))
+    )
+    if slots.runs is None:
+        usable = slots.usable
+        if usable is None:
+            usable = torch.ones(len(keys), 1, slots.key.shape[2], dtype=torch.bool, device=keys.device)
+        usable = torch.cat([exact.there[:, None].expand(-1, usable.shape[1], -1), usable], dim=2)
+        return Slots(keys, values, usable, None)
+    # FlashAttention takes no mask, and needs none where each slot is known to hold a token that is not exact.
+    most = min(exact.rest.shape[1], slots.runs.uniform or 0) if slots.usable is None else 0
+    runs = cached_in_forward(with_exact_runs, slots.runs, exact)
+    usable = None if 0 < exact.leading < most else cached_in_forward(_hold_text, runs.count)
+    return Slots(keys, values, usable, runs)
 
 
 class MeanProjection(RunProjection):
@@ -312,32 +343,22 @@ class MeanProjection(RunProjection):
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
-        """Means of hidden states, sinks in front, then W: the mean commutes with a linear layer."""
+    def of_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, exact: Exact | None
+    ) -> Slots:
+        """Means of hidden states, then W: the mean commutes with a linear layer."""
         batch, length, _ = hidden.shape
-        _, runs = self.runs_of(mask, self.sinks, batch=batch, length=length, device=hidden.device)
-        [short] = mean_pool(hidden, runs=runs, limit=self.slots, sinks=self.sinks)
-        if self.sinks:
-            short = torch.cat([first_tokens(hidden, self.sinks), short], dim=1)
-        keys = key(short).unflatten(2, (heads, -1)).transpose(1, 2)
-        values = value(short).unflatten(2, (heads, -1)).transpose(1, 2)
-        slots = Slots(keys, values, usable_slots(runs, mask), runs)
-        return counted(slots, mask, length, self.sinks) if self.sinks else slots
-
-    def runs_of(
-        self, mask: Tensor | None, sinks: int, *, batch: int, length: int, device: torch.device
-    ) -> tuple[Tensor | None, Runs]:
-        """Means leave sinks out by themselves, so that texts without padding share their runs."""
-        where: Any = {"batch": batch, "length": length, "device": device}
-        runs = cached_in_forward(make_runs, mask, sizes=self.sizes, slots=self.slots, sinks=sinks, **where)
-        return mask, runs
+        counted, runs = self.runs_of(mask, exact, batch=batch, length=length, device=hidden.device)
+        [short] = mean_pool(hidden, runs=runs, limit=self.slots, counted=None if exact is None else counted)
+        sides = (side(short).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
+        return Slots(*sides, usable_slots(runs, mask), runs)
 
     def pool(
-        self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
+        self, key: Tensor, value: Tensor, runs: Runs, counted: Tensor | None, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The mean of each run."""
         heads = key.shape[2:]
-        keys, values = mean_pool(key.flatten(2), value.flatten(2), runs=runs, limit=self.slots, sinks=sinks)
+        keys, values = mean_pool(key.flatten(2), value.flatten(2), runs=runs, limit=self.slots, counted=counted)
         return keys.unflatten(2, heads), values.unflatten(2, heads)
 
 
@@ -365,28 +386,26 @@ class WeightedMeanProjection(RunProjection):
         """Draw the scores anew."""
         self.scores.reset_parameters()
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
+    def of_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, exact: Exact | None
+    ) -> Slots:
         """Weighted means of hidden states, then W of each head; W first where texts have runs of several sizes, and on
         a GPU where h pooled rows a run are more than its tokens.
         """
-        (batch, length, _), sinks = hidden.shape, self.sinks
-        rest, runs = self.runs_of(mask, sinks, batch=batch, length=length, device=hidden.device)
+        batch, length, _ = hidden.shape
+        counted, runs = self.runs_of(mask, exact, batch=batch, length=length, device=hidden.device)
         size = runs.uniform
         if size is None or size == 1 or (hidden.is_cuda and size < heads) or torch.compiler.is_compiling():
-            return super().from_hidden(hidden, mask, key, value, heads)
-        weights = run_weights(self.scores(hidden), runs, rest, limit=self.slots)
+            return super().of_hidden(hidden, mask, key, value, heads, exact)
+        weights = run_weights(self.scores(hidden), runs, counted, limit=self.slots)
         own, other = pool_hidden(hidden, weights, size).split(heads)
         number = -(-length // size)
         keys = heads_of_pooled(own, key.weight, key.bias, runs=number)
         values = heads_of_pooled(other, value.weight, value.bias, runs=number)
-        slots = Slots(keys, values, usable_slots(runs, rest), runs)
-        if not sinks:
-            return slots
-        leading = (side(first_tokens(hidden, sinks)).unflatten(2, (heads, -1)) for side in (key, value))
-        return with_sinks(slots, *leading, mask, length)
+        return Slots(keys, values, usable_slots(runs, mask), runs)
 
     def pool(
-        self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
+        self, key: Tensor, value: Tensor, runs: Runs, counted: Tensor | None, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The weighted mean of each run.
 
@@ -395,7 +414,7 @@ class WeightedMeanProjection(RunProjection):
         """
         if runs.uniform == 1 and not (in_process_group() or torch.compiler.is_compiling()):
             return key, value
-        weights = run_weights(self.scores(hidden), runs, mask, limit=self.slots)
+        weights = run_weights(self.scores(hidden), runs, counted, limit=self.slots)
         return pool_heads(key, value, weights, runs, limit=self.slots)
 
 
@@ -423,20 +442,23 @@ class PlacedMeanProjection(SequenceProjection):
         self.places.reset_parameters()
         nn.init.zeros_(self.place_share)
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int) -> Slots:
+    def of_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, exact: Exact | None
+    ) -> Slots:
         """Sums over runs and over all places of hidden states, then W."""
-        content = self.content.from_hidden(hidden, mask, key, value, heads)
-        return self._sum(content, self.places.from_hidden(hidden, mask, key, value, heads))
+        given: Any = hidden, mask, key, value, heads, exact
+        return self._sum(self.content.of_hidden(*given), self.places.of_hidden(*given))
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor) -> Slots:
+    def of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, exact: Exact | None) -> Slots:
         """Sums over runs and over all places of keys and values."""
-        content = self.content.from_heads(key, value, mask, hidden)
-        return self._sum(content, self.places.from_heads(key, value, mask, hidden))
+        given: Any = key, value, mask, hidden, exact
+        return self._sum(self.content.of_heads(*given), self.places.of_heads(*given))
 
     def _sum(self, content: Slots, places: Slots) -> Slots:
         shares = self.place_share.to(content.key.dtype)
-        # A shorter text has fewer runs than E has rows. A slice would tie a compiled graph to some lengths.
-        first = torch.arange(content.key.shape[2], device=content.key.device)
+        # A shorter text has fewer runs than E has rows, a compiled graph more, which are empty. A slice would tie it to
+        # some lengths.
+        first = torch.arange(content.key.shape[2], device=content.key.device).clamp(max=places.key.shape[2] - 1)
         key = content.key + shares[0] * places.key.index_select(2, first)
         return content._replace(key=key, value=content.value + shares[1] * places.value.index_select(2, first))
 
@@ -450,11 +472,11 @@ class MaxProjection(RunProjection):
         """Nothing to draw."""
 
     def pool(
-        self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
+        self, key: Tensor, value: Tensor, runs: Runs, counted: Tensor | None, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The maximum of each run."""
         heads = key.shape[2:]
-        keys, values = (max_pool(x.flatten(2), runs, mask, limit=self.slots) for x in (key, value))
+        keys, values = (max_pool(x.flatten(2), runs, counted, limit=self.slots) for x in (key, value))
         return keys.unflatten(2, heads), values.unflatten(2, heads)
 
 
@@ -482,12 +504,60 @@ class ConvolutionProjection(RunProjection):
         _reset(self)
 
     def pool(
-        self, key: Tensor, value: Tensor, runs: Runs, mask: Tensor | None, sinks: int, hidden: Tensor
+        self, key: Tensor, value: Tensor, runs: Runs, counted: Tensor | None, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Each run's taps."""
         kernels = self.kernels()
-        keys = convolve(without_first(key, sinks), kernels[0], mask)
-        return keys, convolve(without_first(value, sinks), kernels[-1], mask)
+        blank = [x if counted is None else torch.where(counted[..., None, None], x, 0.0) for x in (key, value)]
+        return convolve(blank[0], kernels[0], counted), convolve(blank[1], kernels[-1], counted)
+
+
+class _Latents(Learned):
+    """A tensor of each head, N(0, deviation²), about ``mean``."""
+
+    def __init__(self, shape: tuple[int, int, int], *, deviation: float, mean: float = 0.0, frozen: bool) -> None:
+        super().__init__("latents", shape, fixed=False, frozen=frozen)
+        self.deviation, self.mean = deviation, mean
+
+    def initial(self) -> Tensor:
+        latents = getattr(self, self.name)
+        return torch.empty_like(latents).normal_(std=self.deviation).add_(self.mean)
+
+
+class LatentProjection(SequenceProjection):
+    """k latents of each head attend to all tokens but exact ones, see functional/latent.py; an order of the tokens
+    plays no part.
+    """
+
+    kinds = ("latent",)
+
+    def __init__(self, options: Projection, shape: ProjectionShape) -> None:
+        super().__init__(options, shape)
+        size, frozen = (shape.heads, shape.slots, shape.head_dim), options.frozen
+        self.latents, self.seekers = (_Latents(size, deviation=LATENT_DEVIATION, frozen=frozen) for _ in range(2))
+        self.gate = _Latents((shape.heads, 1, 1), deviation=0.0, frozen=frozen)
+        self.norm = _Latents((shape.heads, 1, shape.head_dim), deviation=0.0, mean=1.0, frozen=frozen)
+        self.reset_parameters()
+
+    def tensors(self) -> list[Tensor]:
+        """A row for each head: latents, seekers, gates and the norm's weights, as ``latent_slots`` takes them."""
+        return [part(None) for part in (self.latents, self.seekers, self.gate, self.norm)]
+
+    def reset_parameters(self) -> None:
+        """Draw the latents anew, which find nothing in the text yet."""
+        _reset(self)
+
+    def of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, exact: Exact | None) -> Slots:
+        """Slots of what each latent finds among keys and values of all tokens but exact ones."""
+        seen = mask if exact is None else exact.rest
+        keys, values = latent_slots(*(x.transpose(1, 2) for x in (key, value)), *self.tensors(), mask=seen)
+        if exact is None:
+            return Slots(keys, values, None, None)
+        return Slots(keys, values, exact.rest.any(dim=1)[:, None, None].expand(-1, 1, keys.shape[2]), None)
+
+    def keys_of_tokens(self, key: Tensor) -> Tensor:
+        """Keys of one length, as queries and the keys of latents have."""
+        return unit_rms(key) * key.shape[-1] ** 0.5
 
 
 def _reset(projection: nn.Module) -> None:
@@ -511,7 +581,9 @@ def _hold_text(count: Tensor) -> Tensor:
     return (count > 0)[:, None]
 
 
-CLASSES = (DenseProjection, WeightedMeanProjection, MeanProjection, MaxProjection, ConvolutionProjection)
+CLASSES = (
+    DenseProjection, WeightedMeanProjection, MeanProjection, MaxProjection, ConvolutionProjection, LatentProjection,
+)  # fmt: skip
 
 
 def make_projection(options: Projection | str, **shape: Any) -> SequenceProjection:

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from longform.functional.attention import slot_attention
-from longform.functional.conditions import has_amx
 from longform.functional.execution import has_values
 from longform.functional.masks import text_lengths
 from longform.functional.positions.rotary import Rotation
@@ -29,12 +28,13 @@ from longform.functional.window.document import DocumentAttention, DocumentPart,
 from longform.layers.attention import LinformerAttention
 from longform.layers.linear import add_to, are_affine, is_seen_inside
 from longform.layers.self_attention import Shared
+from longform.units import has
 
 LONG = 4096  # tokens from which on the attention of a text is formed in parts too
 OutputPart = tuple[tuple[slice, slice], Tensor]  # documents and tokens; their values (b, c, D)
 # Tokens at a time, in all documents together. AMX is the faster the more rows it multiplies: a base encoder on two such
 # cores in bfloat16 took 1.1 s for 8,192 tokens instead of 1.3, float32 1.22 s for 2,048 instead of 1.27.
-CPU_ROWS, DEVICE_ROWS = 2048 if has_amx() else 1024, 65536
+CPU_ROWS, DEVICE_ROWS = 2048 if has("amx") else 1024, 65536
 
 
 def is_long(x: Tensor) -> bool:
@@ -126,7 +126,7 @@ def _windowed(
 ) -> Iterator[OutputPart]:
     """The output for hidden (B, n, D), plus ``residual``; ``lengths``: tokens of text in each document."""
     blank = attention.output(hidden.new_zeros(1, 1, attention.num_heads * attention.head_dim))
-    options: Any = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
+    options: Any = {"bias": attention.memory_bias, "budget": attention.memory_budget}
     options |= {"distance_bias": shared.distance_bias, "selected": attention.selected_slots}
     for b, n in enumerate(lengths):
         document, far = slice(b, b + 1), far_slots(slots, b, n, **options)

@@ -1,5 +1,6 @@
 """The configuration of a Linformer (a Hugging Face config), checked when it is made."""
 
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.choices import AUTO_MODELS, LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
-from longform.data.storage import atomic_write
+from longform.choices import AUTO_MODELS, LAYER_TYPES, NAMED_PROJECTIONS, NORMS, POOLINGS, PREDICTION_HEADS
 from longform.errors import ConfigurationError
+from longform.files import atomic_write
 from longform.functional.positions.tables import INITIALISATIONS
 from longform.layers.geometry import (
     Projection,
@@ -64,7 +65,8 @@ class LinformerConfig(PreTrainedConfig):
     same size, or "none" where there are none.
     ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.
     ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head.
-    ``projection``: "linear", "weighted_mean", "mean", "max", "convolution" or "random".
+    ``projection``: "linear", "weighted_mean", "mean", "max", "convolution", "random" or "latent"; "by_place" is
+    "linear" with ``projection_init`` "normal", "content_and_place" adds that to "weighted_mean".
     ``projection_sharing``: "none", "headwise", "key_value" or "layerwise".
     ``projection_init``: how E and F begin: "block_mean", means of runs of tokens, or "normal", N(0, 1/k).
     ``freeze_projection``: E and F are not trained.
@@ -219,13 +221,14 @@ class LinformerConfig(PreTrainedConfig):
 
     def projection_options(self) -> Projection:
         """Options by which the attention of every layer shortens keys and values."""
-        return Projection(
-            self.projection,
-            self.projection_sharing,
-            self.projection_init,
-            self.freeze_projection,
-            self.sink_tokens,
-            self.memory_budget,
+        named, chosen = NAMED_PROJECTIONS.get(self.projection, {}), Projection.of(self.projection)
+        return replace(
+            chosen,
+            sharing=self.projection_sharing,
+            init=named.get("init", self.projection_init),
+            frozen=self.freeze_projection,
+            sink_tokens=self.sink_tokens,
+            memory_budget=self.memory_budget,
         )
 
     def _check_numbers(self) -> None:

@@ -12,6 +12,7 @@ from longform.functional.masks import TextFirst, checked_mask, moved, text_first
 from longform.layers.attention import LinformerAttention
 from longform.layers.effective_attention import implied_map
 from longform.layers.local_attention import LocalAttention
+from longform.layers.self_attention import Shared
 from longform.models.text_reader import TextReader, reader_of
 
 
@@ -33,12 +34,14 @@ def effective_maps(model: nn.Module, **inputs: Tensor) -> tuple[Tensor, ...]:
         inputs = {name: moved(x, order.there) for name, x in inputs.items()}
     out, maps = _without_dropout(base, inputs), []
     layers: Any = base.encoder.layers
+    marks = inputs.get("global_attention_mask")
+    shared = Shared(base.encoder.shared_projection, global_attention_mask=None if marks is None else marks.bool())
     for layer, weights, hidden in zip(layers, out.attentions, out.hidden_states[:-1], strict=True):
         attention = layer.attention
         assert isinstance(attention, LinformerAttention | LocalAttention)
         source, _ = attention.prepare(layer.attention_norm(hidden) if layer.pre_norm else hidden, mask)
         source = attention.convolve(source, mask)
-        implied = implied_map(attention, weights, source, mask, shared_projection=base.encoder.shared_projection)
+        implied = implied_map(attention, weights, source, mask, shared)
         maps.append(implied if order is None else _in_places(implied, order))
     return tuple(maps)
 

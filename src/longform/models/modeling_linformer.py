@@ -9,11 +9,11 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import PreTrainedModel
 
-from longform.data.storage import share
+from longform.files import share
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import PositionEmbedding
-from longform.layers.sequence_projection import Learned, SequenceProjection
+from longform.layers.sequence_projection import Learned, PlacedMeanProjection, SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
@@ -81,8 +81,12 @@ class LinformerPreTrainedModel(PreTrainedModel):
             init.copy_(module.weight, table)
         elif isinstance(module, ShortConvolution):
             init.zeros_(module.weight)
+        elif isinstance(module, PlacedMeanProjection):
+            init.zeros_(module.place_share)
         elif isinstance(module, LinformerAttention) and module.memory_bias is not None:
             init.zeros_(module.memory_bias)
+        elif isinstance(module, LinformerAttention) and module.queries_begin_as_keys:
+            init.copy_(module.query.weight, module.key.weight)
 
     def resize_sequence_length(
         self, length: int, *, projected_length: Lengths | None = None, positions: str = "tile"

@@ -13,7 +13,13 @@ from longform.errors import ConfigurationError
 from longform.functional.positions.tables import extend_positions
 from longform.functional.slots import base_slot_size
 from longform.layers.attention import LinformerAttention
-from longform.layers.sequence_projection import ConvolutionProjection, DenseProjection, WeightedMeanProjection
+from longform.layers.sequence_projection import (
+    ConvolutionProjection,
+    DenseProjection,
+    LatentProjection,
+    PlacedMeanProjection,
+    WeightedMeanProjection,
+)
 from longform.models.configuration_linformer import LinformerConfig
 
 Lengths = int | list[int] | list[list[int]]
@@ -119,6 +125,10 @@ def _tensors(projection: nn.Module) -> list[Tensor]:
         return projection.matrices()
     if isinstance(projection, WeightedMeanProjection):
         return list(projection.scores.weight.unflatten(0, (2, -1, 1)))
+    if isinstance(projection, PlacedMeanProjection):
+        return [*_tensors(projection.content), *_tensors(projection.places), *projection.place_share]
+    if isinstance(projection, LatentProjection):
+        return projection.tensors()
     return projection.kernels() if isinstance(projection, ConvolutionProjection) else []
 
 

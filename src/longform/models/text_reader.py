@@ -20,6 +20,7 @@ from longform.functional.masks import (
     blank_padding,
     check_one_text,
     check_tensors,
+    checked_marks,
     checked_mask,
     moved,
     reading_mask,
@@ -259,6 +260,7 @@ class TextReader(nn.Module):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         query_expansion_positions: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
         past_key_values: CausalCache | None = None,
         **kwargs: object,
     ) -> BaseModelOutputWithPooling:
@@ -270,6 +272,8 @@ class TextReader(nn.Module):
         ``output_attentions`` computes the weights explicitly: (B, h, n, k) a layer, see LinformerAttention.
         ``query_expansion_positions`` bool (B, n), from sentence-transformers' MultiVectorEncoder: tokens that
         attention_mask hides and that have states all the same; they read the text, and no token reads them.
+        ``global_attention_mask`` (B, n), Longformer's: 1 for tokens that every query of layers with slots sees exactly,
+        such as headings; at most 256 of a text.
         ``past_key_values``: of a causal model, an empty CausalCache, which is filled, or one with the texts' beginning.
         Raises InputError on both or neither input, on n above max_position_embeddings, on a bad mask, and on arguments
         of BERT or of transformers' attention that it has not and that would change the result; warns of others.
@@ -280,11 +284,12 @@ class TextReader(nn.Module):
         _check_numbers(given, token_type_ids=token_type_ids, position_ids=position_ids)
         mask, order, places = self._read(attention_mask, given, past_key_values)
         query_mask = reading_mask(mask, query_expansion_positions)
+        marks = checked_marks(global_attention_mask, *given.shape[:2])
         if inputs_embeds is not None:
             inputs_embeds = blank_padding(inputs_embeds, mask if query_mask is None else query_mask)
         if order is not None:
-            mask, query_mask, input_ids, inputs_embeds, token_type_ids, position_ids = _all_moved(
-                order.there, mask, query_mask, input_ids, inputs_embeds, token_type_ids, position_ids
+            mask, query_mask, marks, input_ids, inputs_embeds, token_type_ids, position_ids = _all_moved(
+                order.there, mask, query_mask, marks, input_ids, inputs_embeds, token_type_ids, position_ids
             )
         if position_ids is not None:
             check_one_text(position_ids, mask)
@@ -303,6 +308,7 @@ class TextReader(nn.Module):
             output_hidden_states=bool(keeps),
             output_attentions=bool(wants),
             query_mask=query_mask,
+            global_attention_mask=marks,
             positions=position_ids,
             overwrite=own,
             cache=past_key_values,

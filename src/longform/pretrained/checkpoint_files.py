@@ -1,17 +1,21 @@
-"""Weights of a checkpoint in safetensors, which are never unpickled, read without transformers."""
+"""Weights of a checkpoint in safetensors, which are never unpickled, read without transformers; keys of models."""
 
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from longform.errors import CheckpointError
-from longform.runs.files import read_json, reading
+from longform.files import Digest, content_key, digests, read_json, reading
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")  # by their ends
 FOREIGN = (*PICKLES, ".h5", ".msgpack")
+HOLD_WEIGHTS = (".safetensors", ".bin")
+TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece", "spiece", "spm")
+MODULES = "[0-9]_*/*"  # files of a sentence-transformers folder's other modules
 AGAIN = "it may be missing or truncated: copy or download it again"
 
 
@@ -39,3 +43,21 @@ def _no_weights(folder: Path) -> str:
         "trust the file, load it once with transformers and call save_pretrained, which writes safetensors, and "
         "convert that folder"
     )
+
+
+def model_identity(model: str) -> dict[str, str | None]:
+    """A hub name as it is; of a folder the whole path, and a key of its weights, JSON files and tokenizer."""
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return {"model": model, "weights_key": None}
+    own = (f for f in folder.iterdir() if f.suffix in (*HOLD_WEIGHTS, ".json") or f.name.startswith(TOKENIZER))
+    return {"model": str(folder.resolve()), "weights_key": content_key(digests(folder, [*own, *folder.glob(MODULES)]))}
+
+
+def model_key(model: nn.Module) -> str:
+    """A short name for a model's weights."""
+    digest = Digest()
+    for name, value in model.state_dict().items():
+        content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        digest.add((name, str(value.dtype), value.shape, content.data))
+    return digest.key

@@ -13,8 +13,8 @@ from typing import Any
 from transformers.utils import cached_file
 
 from longform.errors import ConversionError
+from longform.files import read_json, reading
 from longform.pretrained.checkpoint_files import PICKLES
-from longform.runs.files import read_json, reading
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"

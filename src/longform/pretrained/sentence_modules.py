@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from longform import files
 from longform.errors import CheckpointError, ConfigurationError, require
 from longform.functional.pooling import sublinear_weights
 from longform.pretrained.sentence_folder import (
@@ -27,7 +28,6 @@ from longform.pretrained.sentence_folder import (
     settings_of,
 )
 from longform.pretrained.weights import reading
-from longform.runs import files
 
 OURS = ("cls", "max", "mean")  # poolings that Encoder has under the same names
 WORDS = "WordWeights"

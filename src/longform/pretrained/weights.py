@@ -16,12 +16,12 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import cached_file
 
-from longform.data.special_tokens import fit_tokenizer
 from longform.errors import CheckpointError, require
+from longform.files import check_utf_8
 from longform.models.loading import quiet_transformers
 from longform.pretrained.adapters import adapter_of, adapter_weights, add_adapter, labels_of
 from longform.pretrained.checkpoint_files import read_weights
-from longform.runs.output import check_utf_8
+from longform.pretrained.tokenizers import fit_tokenizer
 
 if TYPE_CHECKING:  # takes seconds to be imported
     from transformers import PreTrainedModel

@@ -1,1 +1,1 @@
-"""Commands of the studies: one file a command, as in ``longform.cli``, with its ``SUMMARY``."""
+"""Commands of the studies: one file a command, as in ``longform_text.cli``, with its ``SUMMARY``."""

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from longform.choices import DTYPES
-from longform.cli.arguments import add_options, add_restart, command_parser, print_next
 from longform.errors import require
+from longform_text.cli.arguments import add_options, add_restart, command_parser, print_next
 
 SUMMARY = "time and memory against length of text, beside other encoders"
 
@@ -77,12 +77,12 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure what is lacking, write the report, and say where it is."""
-    from longform.inference.loading import pick_device
-    from longform.runs.output import check_output, sole_output
+    from longform.files import check_output, sole_output
     from longform_lab.speed.cells import Effort
     from longform_lab.speed.competitors import chosen_competitors
     from longform_lab.speed.presets import chosen_stages
     from longform_lab.speed.selection import cells_of, chosen_threads
+    from longform_text.inference.loading import pick_device
 
     names = ("lengths", "sizes", "dtypes", "modes", "passes", "batches", "batch_tokens", "slots", "competitors")
     what = {name: getattr(settings, name) for name in names}

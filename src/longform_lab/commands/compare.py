@@ -3,7 +3,8 @@
 from typing import Any
 
 from longform.choices import DTYPES, POOLINGS, PROJECTION_INITS, SCALES
-from longform.cli.arguments import add_device, add_options, command_parser, print_next, print_table
+from longform_text.cli.arguments import add_device, add_options, command_parser, print_next, print_table
+from longform_text.data.token_store import input_paths
 
 SUMMARY = "train several architectures on one task with one budget"
 
@@ -79,8 +80,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Compare, and print the table."""
-    from longform.runs.folder import check_begun
-    from longform.runs.output import check_output
+    from longform.files import check_begun, check_output
     from longform_lab.compare.report import left_out
     from longform_lab.compare.run import EVERY, IDENTITY, compare
     from longform_lab.compare.tasks import open_task
@@ -89,7 +89,7 @@ def run(settings: Any) -> None:
         "data", "text_field", "label_field", "pair_field", "vocabulary", "length", "pooling", "projection_init",
         "seed", "steps", "batch_size", "learning_rate", "dtype",
     )  # fmt: skip
-    output = check_output(settings.output, inputs=(settings.data,), folder=True)
+    output = check_output(settings.output, inputs=input_paths((settings.data,)), folder=True)
     check_begun(output, IDENTITY, what="comparison")
     opened = open_task(settings.task, settings.scale, **{name: getattr(settings, name) for name in names})
     chosen = EVERY if settings.architectures == ["all"] else settings.architectures

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from longform.cli.arguments import add_restart, command_parser
+from longform_text.cli.arguments import add_restart, command_parser
 
 SUMMARY = "a layer that learns, beside full attention and the paper's E, and questions to long speeches"
 

@@ -7,14 +7,15 @@ import json
 from typing import Any
 
 from longform.choices import RETRIEVAL_SCORES
-from longform.cli.arguments import (
+from longform.errors import ConfigurationError
+from longform_text.cli.arguments import (
     add_options,
     add_settings,
     command,
     command_parser,
     print_next,
 )
-from longform.errors import ConfigurationError
+from longform_text.data.token_store import input_paths
 
 SUMMARY = "score models on labels, similarity or retrieval"
 
@@ -38,8 +39,8 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, print the tables, write the records."""
-    from longform.cli.beforehand import check_models, check_texts
-    from longform.runs.settings import check_device, check_least
+    from longform_text.cli.beforehand import check_models, check_texts
+    from longform_text.settings import check_device, check_least
 
     task = settings[settings.task]
     if not (task.longform or task.original):
@@ -50,14 +51,13 @@ def run(settings: Any) -> None:
     check_texts(task.get("documents"), fields=(task.get("id_field"), task.get("text_field")))
     check_device(task.device)
     check_least(task, max_length=1, original_length=1, overlap=0, batch_tokens=1)
-    from longform.data.storage import atomic_write
-    from longform.runs.output import check_output
+    from longform.files import atomic_write, check_output
     from longform_lab.evaluation.run import evaluate
 
     names = {"sts": ("fields",), "retrieval": ("documents", *RETRIEVAL), "classification": LABELLED}
     data = task.queries if settings.task == "retrieval" else task.data
     inputs = (task.longform, task.original, data, task.get("documents"))
-    output = None if task.output is None else check_output(task.output, inputs=inputs)
+    output = None if task.output is None else check_output(task.output, inputs=input_paths(inputs))
     result = evaluate(settings.task, data, **{name: task[name] for name in (*SHARED, *names[settings.task])})
     print(result.report)
     if output is not None:  # last: should writing fail, the scores are on the screen
@@ -73,7 +73,7 @@ def _next(task: str, model: str) -> str:
 
 
 def _task_parser(task: str, description: str) -> Any:
-    from longform.inference.settings import InferenceSettings  # not above, for quick help: it imports numpy
+    from longform_text.inference.settings import InferenceSettings  # not above, for quick help: it imports numpy
 
     made = command_parser(f"evaluate {task}", description)
     add_options(

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from longform.cli.arguments import add_options, command_parser, one_of, print_next, print_table
 from longform.errors import require
+from longform_text.cli.arguments import add_options, command_parser, one_of, print_next, print_table
+from longform_text.data.token_store import input_paths
 
 SUMMARY = "measure the paper's tables and figures on this machine"
 
@@ -114,8 +115,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Do what is lacking, and print the table."""
-    from longform.runs.folder import check_begun
-    from longform.runs.output import check_output
+    from longform.files import check_begun, check_output
     from longform_lab.paper.reproduce import check_options
 
     given = frozenset(
@@ -127,7 +127,7 @@ def run(settings: Any) -> None:
     require("matplotlib", extra="train")  # before hours of work, not after
     output = settings.output or Path("runs") / settings.subject
     for place in filter(None, (settings.shared, output)):
-        output = check_output(place, inputs=(settings.text, settings.data, settings.model), folder=True)
+        output = check_output(place, inputs=input_paths((settings.text, settings.data, settings.model)), folder=True)
     if settings.subject not in ("figure1", "all"):  # whose folders are that of longform spectrum, and none of its own
         check_begun(output, "reproduce.json", what=settings.subject)
     report, lacking = DOERS[settings.subject.rstrip("abcd")](settings, output)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longform.choices import SCALES
-from longform.cli.arguments import (
+from longform_text.cli.arguments import (
     add_device,
     add_settings,
     chosen_settings,
@@ -56,8 +56,8 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
-    from longform.cli.beforehand import check_models, check_texts
     from longform_lab.spectrum.settings import TEXTS, SpectrumSettings, SpectrumView
+    from longform_text.cli.beforehand import check_models, check_texts
 
     check_models(*settings.models)
     check_texts(*settings.text)
@@ -87,8 +87,8 @@ def eager_encoder(name: str, device: str) -> Any:
     """An OpenedModel that gives attention weights."""
     from transformers import AutoModel
 
-    from longform.inference.loading import load_pretrained, token_limit
     from longform_lab.spectrum.settings import OpenedModel
+    from longform_text.inference.loading import load_pretrained, token_limit
 
     model, tokenizer = load_pretrained(AutoModel, name, device=device)
     if model.config.model_type != "linformer":

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
-from longform.data.progress import hidden
 from longform.errors import ConfigurationError
-from longform.runs.settings import check_least
 from longform_lab.compare.sequences import LabelledSequences
+from longform_text.data.progress import hidden
+from longform_text.settings import check_least
 
 OPERATIONS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.page import Table
+from longform.pretrained.model_card import Table
 from longform_lab.compare.architectures import ARCHITECTURES
 from longform_lab.compare.memory import texts_at_once
 from longform_lab.compare.results import Result

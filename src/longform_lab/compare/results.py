@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longform.runs.files import read_json, reading, write_json
+from longform.files import read_json, reading, write_json
 from longform_lab.records import Record
 
 RESULT = "result.json"
@@ -19,7 +19,7 @@ class Result:
     ``memory_mib``: peak of one training step of full length; None where it was not measured, and ``memory_reason``
     says why it could not be.
     ``tokens``: trained on, without padding. ``skipped``: why there is no result. ``rows``: loss and validation.
-    ``facts``: what it ran on (longform.runs.facts.record_facts).
+    ``facts``: what it ran on (longform_text.facts.record_facts).
     """
 
     name: str

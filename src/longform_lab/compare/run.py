@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import save
 
-from longform.data.storage import atomic_write, locked
 from longform.errors import ConfigurationError, InputError, MissingDependencyError, is_out_of_memory, require
-from longform.inference.loading import pick_device
-from longform.runs.facts import commit, record_facts
-from longform.runs.folder import open_run_folder
+from longform.files import atomic_write, locked, open_run_folder
 from longform_lab.compare.architectures import ARCHITECTURES, build
 from longform_lab.compare.learning import CHECKPOINT, Learner, LearningSettings
 from longform_lab.compare.memory import step_memory, texts_at_once
@@ -25,6 +22,8 @@ from longform_lab.compare.sequences import SequenceTask
 from longform_lab.compare.tfidf_baseline import logistic_regression
 from longform_lab.records import write_records
 from longform_lab.speed.sizes import Sizes
+from longform_text.facts import commit, record_facts
+from longform_text.inference.loading import pick_device
 
 BASELINE, IDENTITY = "tfidf", "run.json"
 LOCK, LOG = "lock", "memory.log"  # of the process that is at an architecture, of one that measures memory

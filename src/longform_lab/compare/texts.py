@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from longform.data.batching import tokenize
-from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.errors import DataError
-from longform.training.labels import SINGLE, Examples, LabelScheme, examples_of, learn_scheme, split
 from longform_lab.compare.sequences import LabelledSequences, SequenceTask
+from longform_text.data.batching import tokenize
+from longform_text.data.tokenizer_training import TokenizerSettings, train_tokenizer
+from longform_text.training.labels import SINGLE, Examples, LabelScheme, examples_of, learn_scheme, split
 
 TESTED, VALIDATED = 0.2, 0.1  # shares of the texts
 BYTES = 257  # ids of bytes, and padding

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from longform.errors import require
-from longform.evaluation.classification import ClassificationScores, classification_scores
 from longform_lab.compare.sequences import LabelledSequences, SequenceTask
+from longform_text.evaluation.classification import ClassificationScores, classification_scores
 
 MOST_FEATURES = 50_000
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse regularisation; chosen on the validation part

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longform.runs.files import read_json, write_json
-from longform.runs.folder import open_run_folder
+from longform.files import open_run_folder, read_json, write_json
 
 IDENTITY, RESULTS = "demo.json", "results.json"
 WORK, DOCUMENTS = "work", "documents"  # folders of pictures, and of what is searched

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from longform.runs.page import Table
+from longform.pretrained.model_card import Table
 from longform_lab.demo.learning import LAYER_SLOTS, LAYER_WIDTH, STACKS
 from longform_lab.demo.pipeline import DOCUMENTS, WORK
 from longform_lab.evaluation.comparison import difference_of

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
-from longform.runs.facts import environment
-from longform.runs.files import write_lines
-from longform.runs.output import entries, sole_output
+from longform.files import entries, sole_output, write_lines
 from longform_lab.demo import learning, searching
 from longform_lab.demo.pipeline import DOCUMENTS, IDENTITY, RESULTS, WORK, Pipeline
 from longform_lab.demo.report import learned_gain, report_demo, shown_learned
+from longform_text.facts import environment
 
 OWN = (IDENTITY, RESULTS, WORK, DOCUMENTS, "report.html", "table.md", "records.jsonl")
 

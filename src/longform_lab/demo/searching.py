@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import longform
 from longform.choices import INDEX_FOLDER
-from longform.data.bundled import speeches
-from longform.data.storage import atomic_folder
+from longform.files import atomic_folder
 from longform_lab.demo.pipeline import DOCUMENTS, HEADINGS, Pipeline
+from longform_text.data.bundled import speeches
 
 ENCODER = "minilm-16k"
 QUESTIONS = (

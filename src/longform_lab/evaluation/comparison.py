@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longform.data.given import as_rows, source_of
-from longform.data.progress import hidden
-from longform.data.records import Record, field, records_of, string_field
-from longform.data.text import read_documents
 from longform.errors import ConfigurationError, DataError
-from longform.evaluation.classification import classification_scores, multi_label_scores, regression_scores
-from longform.evaluation.embeddings import cosines, spearman
-from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier, FineTuning, of_source
-from longform.inference.encoders import Encoder
-from longform.inference.loading import position_limit, token_limit
-from longform.inference.settings import DEFAULT_BATCH_TOKENS
-from longform.inference.strategies import Collected, TextModel
-from longform.training.labels import lists_of_names, plain_labels
+from longform_text.data.given import as_rows, source_of
+from longform_text.data.progress import hidden
+from longform_text.data.records import Record, field, records_of, string_field
+from longform_text.data.text import read_documents
+from longform_text.evaluation.classification import classification_scores, multi_label_scores, regression_scores
+from longform_text.evaluation.embeddings import cosines, spearman
+from longform_text.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier, FineTuning, of_source
+from longform_text.inference.encoders import Encoder
+from longform_text.inference.loading import position_limit, token_limit
+from longform_text.inference.settings import DEFAULT_BATCH_TOKENS
+from longform_text.inference.strategies import Collected, TextModel
+from longform_text.training.labels import lists_of_names, plain_labels
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,8 @@ import numpy as np
 from tqdm import tqdm
 
 from longform.choices import RETRIEVAL_SCORES
-from longform.data.progress import hidden
-from longform.data.special_tokens import content_ids, special_tokens
-from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError, require
-from longform.evaluation.retrieval import Ranker, RetrievalScores, best_first, cosine_ranker, ranking_scores
-from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
-from longform.inference.chunks import beginning, encode_chunks
-from longform.inference.encoders import Encoder
-from longform.inference.strategies import Collected
+from longform.pretrained.tokenizers import content_ids, special_tokens
 from longform_lab.evaluation.comparison import (
     Contender,
     RunSettings,
@@ -26,6 +19,13 @@ from longform_lab.evaluation.comparison import (
     seen,
     side_by_side,
 )
+from longform_text.data.progress import hidden
+from longform_text.data.text import Document
+from longform_text.evaluation.retrieval import Ranker, RetrievalScores, best_first, cosine_ranker, ranking_scores
+from longform_text.evaluation.retrieval_data import RetrievalData, read_retrieval
+from longform_text.inference.chunks import beginning, encode_chunks
+from longform_text.inference.encoders import Encoder
+from longform_text.inference.strategies import Collected
 
 BM25 = Contender("BM25", "bm25s", "whole")
 

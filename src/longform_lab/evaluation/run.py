@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
-from longform.inference.settings import DEFAULT_BATCH_TOKENS
-from longform.runs.summary import table
 from longform_lab.evaluation import comparison, retrieval_comparison
 from longform_lab.evaluation.comparison import Interval
+from longform_text.inference.settings import DEFAULT_BATCH_TOKENS
+from longform_text.summary import table
 
 MEASURES: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "classification": comparison.compare_classification,

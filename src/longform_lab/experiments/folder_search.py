@@ -15,7 +15,7 @@ import pydoc
 import re
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,17 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from longform.conversion.shipped import BUNDLED
-from longform.data.bundled import package_folder
-from longform.inference.encoders import Encoder
-from longform.search.index import Index
-from longform.search.ranking import Searched, best_first, reciprocal_ranks
-from longform.search.reading import Source, read_file
-from longform.search.store import Store
+from longform.conversion.shipped import BUNDLED, package_folder
 from longform_lab.evaluation.retrieval_comparison import bm25_ranker
 from longform_lab.records import RECORDS, Record, append_records
 from longform_lab.speed.memory import process_peak
 from longform_lab.speed.processes import run_module
+from longform_text.data.formats import Source
+from longform_text.inference.encoders import Encoder
+from longform_text.search.index import Index
+from longform_text.search.ranking import Searched, best_first, bm25, reciprocal_ranks
+from longform_text.search.reading import read_file
+from longform_text.search.store import Store
+from longform_text.search.words import asked_words
 
 QUESTIONS = {
     "How do I keep a list sorted while I insert into it?": "bisect.html",
@@ -225,11 +226,14 @@ class Passages:
     """
 
     def __init__(self, output: Path) -> None:
-        self.searched = Searched.of(Store.read(output / INDEX))
-        rows = [row for part in self.searched.parts for row in part.rows()]
-        self.texts, self.titles = [row.text for row in rows], [row.title for row in rows]
-        self.groups = self.searched.groups
-        named = {int(group): Path(row.document).name for group, row in zip(self.groups, rows, strict=True)}
+        self._store = Store(output / INDEX)
+        query = """SELECT text, title, documents.name FROM passages JOIN documents ON documents.id = document
+            ORDER BY passages.id"""
+        with self._store.reading() as database:
+            self.searched = Searched.of(database)
+            self.texts, self.titles, names = zip(*database.execute(query), strict=True)
+        self._documents, self.groups = np.unique(self.searched.documents, return_inverse=True)
+        named = {int(group): Path(name).name for group, name in zip(self.groups, names, strict=True)}
         self.names = [named[group] for group in range(len(named))]
 
     def with_titles(self) -> list[str]:
@@ -245,11 +249,13 @@ class Passages:
         return scores.T
 
     def by_words(self) -> np.ndarray:
-        """Scores (Q, G) of the documents by the index's words."""
-        return np.stack([self.searched.by_words(question, self.groups) for question in QUESTIONS])
+        """Scores (Q, G) of the documents by SQLite's BM25 over their words."""
+        with self._store.reading() as database:
+            found = [bm25(database, "document_words", asked_words(each), self._documents) for each in QUESTIONS]
+        return np.stack(found)
 
 
-def keep_vectors(output: Path, name: str, encoder: Any, vectors: np.ndarray, titles: list[str]) -> None:
+def keep_vectors(output: Path, name: str, encoder: Any, vectors: np.ndarray, titles: Sequence[str]) -> None:
     """Keep the ``vectors`` (N, D) of the passages with those of their titles and of the questions."""
     every = sorted(set(titles))
     found = dict(zip(every, encoder.encode_document(every), strict=True))
@@ -264,8 +270,8 @@ def read(output: Path, name: str) -> None:
         np.save(output / f"{name}.npy", ranker(slice(None)), allow_pickle=False)
     elif name == WHOLE:
         index = Index(output / INDEX, "minilm-16k").add(output / "files", progress=True)
-        vectors = np.concatenate([part.vectors for part in index.searched.parts])
-        keep_vectors(output, name, index.encoder, vectors, Passages(output).titles)
+        given = Passages(output)
+        keep_vectors(output, name, index.encoder, given.searched.vectors, given.titles)
     else:
         given, encoder = Passages(output), encoder_of(name)
         keep_vectors(output, name, encoder, encoder.encode_document(given.with_titles()), given.titles)

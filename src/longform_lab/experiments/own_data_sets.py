@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longform.data.text import read_documents
 from longform.errors import DataError, require
+from longform_text.data.text import read_documents
 
 BYTES = 256  # of a message
 

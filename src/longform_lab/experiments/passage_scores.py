@@ -22,18 +22,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from longform.data.spans import chunks_of
-from longform.data.text import Document
-from longform.evaluation.retrieval import Ranker, cosine_ranker, ranking_scores
-from longform.evaluation.retrieval_data import read_retrieval
-from longform.inference.chunks import encode_chunks
-from longform.inference.encoders import Encoder
 from longform_lab.evaluation.retrieval_comparison import bm25_ranker, fused_ranker
 from longform_lab.experiments.folder_search import package_folder
 from longform_lab.experiments.passages import CONTRACTS, KINDS, PASSAGE, TEST, articles
 from longform_lab.experiments.rival_scores import SETS, steps_of
 from longform_lab.experiments.weights import NAME
 from longform_lab.records import RECORDS, Record, append_records
+from longform_text.data.spans import chunks_of
+from longform_text.data.text import Document
+from longform_text.evaluation.retrieval import Ranker, cosine_ranker, ranking_scores
+from longform_text.evaluation.retrieval_data import read_retrieval
+from longform_text.inference.chunks import encode_chunks
+from longform_text.inference.encoders import Encoder
 
 WEIGHTS = (0.0, 0.5, 1.0)  # of the document's mean
 ARTICLES = 100  # of "sections"

@@ -17,7 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from longform.conversion.local import local_source
 from longform.conversion.sublinear_tf import SublinearTF
-from longform.inference.encoders import Encoder
+from longform_text.inference.encoders import Encoder
 
 CHUNK = 512  # tokens, special ones included
 LIMIT = 65_536  # tokens of a text; more than any here has

@@ -27,13 +27,13 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 import longform
 from longform import LinformerEncoder
-from longform.data.text import read_documents
-from longform.inference.chunks import encode_chunks
-from longform.inference.encoders import Encoder
 from longform.layers.attention import LinformerAttention
 from longform.models.inference import pack_weights
 from longform_lab.experiments.weights import NAME
 from longform_lab.records import RECORDS, Record, append_records
+from longform_text.data.text import read_documents
+from longform_text.inference.chunks import encode_chunks
+from longform_text.inference.encoders import Encoder
 
 LENGTH, KEYS, PAIRS, ASKED, WIDTH = 128, 32, 32, 6, 64  # of the task of recall; as many values as keys
 RATE, WARMUP, BATCH = 2e-3, 100, 16

@@ -18,8 +18,8 @@ import longform
 from longform.conversion.adapter import WEIGHTS
 from longform.conversion.local import local_source
 from longform.conversion.shipped import ACCOUNT, HUB_NAME, SHIPPED
-from longform.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform_lab.experiments.conversations import conversations
+from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
 
 NAME = "minilm-16k"
 SETTINGS = AlignmentSettings(
@@ -30,7 +30,7 @@ SETTINGS = AlignmentSettings(
     documents_per_step=10,
     queries_per_document=4,
     heldout_documents=0,
-    dtype="float32",
+    bf16=False,
 )
 
 

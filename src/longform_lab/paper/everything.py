@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from longform.runs.page import Heading, Table
+from longform.pretrained.model_card import Heading, Table
 from longform_lab.page import write_page
 from longform_lab.report import REPORT, Report, Section, claims_table
 

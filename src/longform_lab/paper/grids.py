@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from longform.errors import ConfigurationError
-from longform.inference.loading import pick_device
-from longform.runs.folder import open_run_folder
-from longform.runs.page import Table
+from longform.files import open_run_folder
+from longform.pretrained.model_card import Table
 from longform_lab.records import Record, provenance
 from longform_lab.report import Claim, Report, Section, write_report
 from longform_lab.speed.cells import Effort
@@ -18,6 +17,7 @@ from longform_lab.speed.paper_table import paper_rows
 from longform_lab.speed.report import DASH, READING, paper_table, series_sections
 from longform_lab.speed.selection import Selection, cells_of, chosen_threads, with_choices
 from longform_lab.speed.shapes import Cell
+from longform_text.inference.loading import pick_device
 
 RIVALS = ("ours-linear", "sdpa", "unfused")
 ARCHITECTURES = (*RIVALS, "longformer", "bigbird", "nystromformer", "recurrent", "ours-window")

@@ -7,12 +7,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from longform.data.progress import hidden
-from longform.data.storage import locked
-from longform.runs.facts import commit
-from longform.runs.files import read_json, reading, write_json
-from longform.runs.folder import check_same
+from longform.files import check_same, locked, read_json, reading, write_json
 from longform_lab.records import Record
+from longform_text.data.progress import hidden
+from longform_text.facts import commit
 
 FINISHED, LOCKS = "finished", "locks"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.page import Table
+from longform.pretrained.model_card import Table
 from longform_lab.paper.parts import Finished
 from longform_lab.records import provenance, write_records
 from longform_lab.report import Claim, Report, Section, mean_and_spread, write_report

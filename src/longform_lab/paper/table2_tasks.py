@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from longform.errors import ConfigurationError, DataError
-from longform.training.labels import Examples, examples_of, learn_scheme, split
+from longform_text.training.labels import Examples, examples_of, learn_scheme, split
 
 T = TypeVar("T")
 HUB = "hf"

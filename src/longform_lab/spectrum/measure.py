@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from longform.data.batching import Batch, tokenize, tokenized_batches
-from longform.data.progress import hidden
-from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
 from longform_lab.spectrum.capture import captured_maps
 from longform_lab.spectrum.running_sums import RunningSums, SumsFile
 from longform_lab.spectrum.settings import OpenedModel, SpectrumSettings
 from longform_lab.spectrum.singular_values import singular_values, valid_part
+from longform_text.data.batching import Batch, tokenize, tokenized_batches
+from longform_text.data.progress import hidden
+from longform_text.data.text import Document
 
 COUNTS = ("texts", "tokens", "longest", "shortest", "passed_over", "cut")
 

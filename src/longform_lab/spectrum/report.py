@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.page import Table
+from longform.pretrained.model_card import Table
 from longform_lab.report import Report, Section, listed, write_report
 from longform_lab.spectrum.heads import inside_and_across
 from longform_lab.spectrum.results import RunResult

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.runs.files import reading, write_lines
+from longform.files import reading, write_lines
 from longform_lab.spectrum.measure import COUNTS, Spectrum
 
 DIGITS = 7  # of a share of the spectrum, in the file

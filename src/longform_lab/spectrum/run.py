@@ -10,12 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, require
-from longform.runs.facts import commit, environment, now
-from longform.runs.folder import check_same, open_run_folder
-from longform.runs.output import sole_output
-from longform.runs.subject import subject_identity
+from longform.files import check_same, open_run_folder, sole_output
 from longform_lab.spectrum.heads import head_similarity
 from longform_lab.spectrum.measure import measure_spectrum
 from longform_lab.spectrum.report import report_spectra
@@ -23,6 +19,9 @@ from longform_lab.spectrum.results import RunResult, read_result, write_result
 from longform_lab.spectrum.running_sums import SumsFile
 from longform_lab.spectrum.settings import Opener, SpectrumSettings, SpectrumView
 from longform_lab.spectrum.views import draw, write_chosen, write_records
+from longform_text.data.subject import subject_identity
+from longform_text.data.token_store import CorpusFiles, input_paths
+from longform_text.facts import commit, environment, now
 
 IDENTITY, RUNS, UNFINISHED = "spectrum.json", "runs", "unfinished"
 
@@ -47,7 +46,7 @@ def run_spectrum(
     _check_view(view, settings.max_length, f"max_length={settings.max_length}")
     require("matplotlib", extra="train")  # before hours of measuring, not after
     commit()  # of the code that runs, whatever is checked out by the end
-    with sole_output(output, inputs=(*models, *corpora), folder=True) as folder:
+    with sole_output(output, inputs=input_paths((*models, *corpora)), folder=True) as folder:
         return _run(models, corpora, settings, view, output=folder, opener=opener, progress=progress)
 
 

@@ -15,9 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from longform.data.storage import atomic_write
-from longform.runs.files import DAMAGED, reading
-from longform.runs.folder import check_same
+from longform.files import DAMAGED, atomic_write, check_same, reading
 from longform_lab.spectrum.singular_values import cumulative_spectrum, effective_rank
 
 EVERY = 120.0  # seconds between two savings

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from longform.errors import ConfigurationError
-from longform.runs.settings import check_least
+from longform_text.settings import check_least
 
 
 class OpenedModel(NamedTuple):

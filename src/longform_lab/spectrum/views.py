@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.files import write_json, write_lines
+from longform.files import write_json, write_lines
 from longform_lab.spectrum.choose import head_k_at_total, k_at_total, kept_share, smallest_slots
 from longform_lab.spectrum.plots import plot_comparison, plot_curves, plot_heat_map, plot_similarity
 from longform_lab.spectrum.results import RunResult

@@ -13,8 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from longform.runs.facts import commit, hardware, now, versions
-from longform.runs.settings import check_least, check_positive
 from longform_lab.records import Record
 from longform_lab.speed.competitor import Competitor
 from longform_lab.speed.measuring import fitting_repeats, paired_ratio, spread
@@ -22,6 +20,8 @@ from longform_lab.speed.memory import KEPT_FREE, available_bytes
 from longform_lab.speed.precision import impossible
 from longform_lab.speed.processes import events_of, run_module
 from longform_lab.speed.shapes import Cell
+from longform_text.facts import commit, hardware, now, versions
+from longform_text.settings import check_least, check_positive
 
 WORKER = "longform_lab.speed.worker"
 COMPILING = 600.0  # seconds a competitor may take beside its passes, in compiled cells

@@ -10,15 +10,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from longform.data.storage import clear_leftovers
 from longform.errors import CheckpointError, DataError
-from longform.runs.facts import commit
-from longform.runs.folder import RunFile
-from longform.runs.output import entries
+from longform.files import RunFile, clear_leftovers, entries
 from longform_lab.records import Record, append_records, read_records
 from longform_lab.speed.cells import CellRun, Effort, said
 from longform_lab.speed.competitor import Competitor
 from longform_lab.speed.shapes import Cell
+from longform_text.facts import commit
 
 IDENTITY, RECORDS = "benchmark.json", "records.jsonl"
 LOG = "children.log"

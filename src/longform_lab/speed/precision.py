@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from longform.functional.conditions import native_bfloat16
-from longform.inference.loading import missing_compiler
 from longform.layers.linear import PackedLinear, pack_linear
 from longform.models.inference import pack_weights, replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform_lab.speed.competitor import FromEmbeddings
 from longform_lab.speed.shapes import Cell
+from longform_text.inference.loading import missing_compiler
 
 LEARNING_RATE = 1e-5
 

@@ -8,9 +8,9 @@ import torch
 
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
-from longform.runs.facts import hardware
-from longform.runs.settings import check_least
 from longform_lab.speed.shapes import Cell
+from longform_text.facts import hardware
+from longform_text.settings import check_least
 
 LENGTHS = tuple(2**power for power in range(7, 17))
 LONGEST = 1_048_576  # Longform alone

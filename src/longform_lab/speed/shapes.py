@@ -6,7 +6,7 @@ from typing import Any
 
 from longform.conversion.defaults import WINDOW, default_slots
 from longform.errors import ConfigurationError
-from longform.runs.settings import check_choices, check_least
+from longform_text.settings import check_choices, check_least
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ import torch
 from torch import Tensor
 
 from longform.errors import LongformError, is_out_of_memory
-from longform.runs.facts import commit, hardware
 from longform_lab.speed.competitor import Competitor
 from longform_lab.speed.competitors import all_competitors
 from longform_lab.speed.measuring import alternate
 from longform_lab.speed.memory import limit_memory, peak_growth, process_peak
 from longform_lab.speed.precision import forward_of, make_pass, prepare, random_states, weight_bytes
 from longform_lab.speed.shapes import Cell
+from longform_text.facts import commit, hardware
 
 SHORT_PASS = 30.0  # seconds
 CHECKED_TOKENS = 512

@@ -14,6 +14,7 @@ from longform_lab.records import RECORDS, ROOT, Record, read_records
 from longform_lab.speed.competitors import all_competitors
 from longform_lab.speed.plots import plot_memory, plot_times
 from longform_lab.tables.gpu_tables import GPU_TABLES, place
+from longform_lab.tables.point_tables import draw_points
 from longform_lab.tables.speed_shapes import PICTURES, is_standard
 from longform_lab.tables.speed_tables import speed
 from longform_lab.tables.table_kinds import plain_tables
@@ -90,7 +91,7 @@ def draw_selection(records: Sequence[Record], folder: Path) -> list[Path]:
 def main() -> None:
     """Draw, and say what."""
     records = read_records(sorted(RECORDS.glob("*.jsonl")))
-    for draw in (draw_speed, draw_gpu, draw_selection):
+    for draw in (draw_speed, draw_gpu, draw_selection, draw_points):
         for path in draw(records, PICTURES):
             print(path.relative_to(ROOT))
 

@@ -73,6 +73,31 @@ def _best_alone(found: Mapping[str, np.ndarray], *, titled: bool) -> str:
     return max((name for name in names if ("title" in name) == titled), key=lambda name: found[name].mean())
 
 
+def contexts(rows: Rows) -> Cells:
+    """A line a contender of each task: nDCG@10 with its interval, how much better it is than the best of chunks read
+    alone that needs no marked headings, and of siblings nDCG@10 by distance.
+    """
+    sets: dict[tuple[str, int, str], dict[str, Any]] = {}
+    for row in rows:
+        settings = row["settings"]
+        found = sets.setdefault((settings["data"], settings["length"], settings["training"]), {})
+        found[settings["contender"]] = row["metrics"]
+    body = []
+    for (data, length, training), found in sets.items():
+        each = {name: np.array(metrics["per_query"][0]) for name, metrics in found.items()}
+        rivals = {name: values for name, values in each.items() if name.startswith("alone") and "heading" not in name}
+        best = max(rivals, key=lambda name: rivals[name].mean())
+        for name, values in each.items():
+            interval = bootstrap(values)
+            own = f"{interval.mean:.1f} ({interval.low:.1f} to {interval.high:.1f})"
+            better = difference(values, None if name == best else each[best])
+            distances = np.array(found[name]["distances"])
+            by_distance = [f"{values[distances == at].mean():.0f}" for at in np.unique(distances) if at]
+            body.append([data, f"{length:,}", training, name, own, better, ", ".join(by_distance)])
+    head = ["task", "tokens", "training", "contender", "nDCG@10", "better than the best of chunks read alone by"]
+    return [*head, "by distance"], body
+
+
 def score(values: np.ndarray) -> str:
     """The mean."""
     return f"{values.mean():.1f}"
@@ -117,6 +142,12 @@ RETRIEVAL_TABLES = {
         records="passages",
         row=("settings.data", "settings.contender", "settings.steps"),
         order=("settings.data", "settings.steps"),
+    ),
+    "context": Table(
+        make=contexts,
+        records="context",
+        row=("settings.data", "settings.length", "settings.training", "settings.contender"),
+        order=("settings.data", "settings.length"),
     ),
     "pooling": Table(
         make=poolings,

@@ -7,6 +7,7 @@ from longform_lab.accuracies import accuracies, best_of
 from longform_lab.tables.classification_tables import CLASSIFICATION_TABLES
 from longform_lab.tables.gpu_tables import GPU_TABLES
 from longform_lab.tables.long_retrieval_tables import RETRIEVAL_TABLES
+from longform_lab.tables.point_tables import POINT_TABLES
 from longform_lab.tables.readme_tables import README_TABLES
 from longform_lab.tables.reproduction_tables import REPRODUCTION_TABLES
 from longform_lab.tables.spectrum_tables import SPECTRUM_TABLES
@@ -101,6 +102,7 @@ TABLES: dict[str, Table] = {
     ),
     **CLASSIFICATION_TABLES,
     **GPU_TABLES,
+    **POINT_TABLES,
     **RETRIEVAL_TABLES,
     **README_TABLES,
     **REPRODUCTION_TABLES,

@@ -1,8 +1,8 @@
-"""x Wᵀ + b on a CPU where torch's own is not the fastest: with packed weights, and in training under autocast with AMX.
+"""x Wᵀ + b in inference on a CPU, with packed weights, and with a GELU in the product's pass.
 
-The layout of a packed weight (``pack``), for inference, says whose it is, our own kernel's or oneDNN's.
+The layout of a packed weight (``pack``) says whose it is, our own kernel's or oneDNN's.
 
-Axes: D inputs, F outputs, I features inside a feed-forward part.
+Axes: D inputs, F outputs.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from longform.functional.execution import has_values
-from longform.functional.linear import amx, amx_training, onednn
+from longform.functional.linear import amx, onednn
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -35,27 +35,6 @@ def linear_with_gelu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         return torch._addmm_activation(bias, rows, weight.mT, use_gelu=True).view(*x.shape[:-1], -1)
     return functional.gelu(functional.linear(x, weight, bias))
-
-
-def trains_compiled() -> bool:
-    """Whether this machine has compiled kernels for linear layers in training."""
-    return amx.has_units()
-
-
-def trained_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x (..., D) times weight (F, D) transposed, plus bias (F), in training: (..., F)."""
-    if amx_training.suits_amx(x, weight, bias):
-        return amx_training.AmxLinear.apply(x.to(torch.bfloat16), weight, bias)
-    return functional.linear(x, weight, bias)
-
-
-def trained_feed_forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, second: Tensor, second_bias: Tensor | None
-) -> Tensor:
-    """GELU(x Wᵀ + b) W2ᵀ + b2 in training: x (..., D), W (I, D), b (I), W2 (F, I), b2 (F) -> (..., F)."""
-    if amx_training.suits_amx(x, weight, bias, second, second_bias):
-        return amx_training.AmxFeedForward.apply(x.to(torch.bfloat16), weight, bias, second, second_bias)
-    return trained_linear(functional.gelu(trained_linear(x, weight, bias)), second, second_bias)
 
 
 def can_pack(weight: Tensor, *, kernel: str | None = None) -> bool:

@@ -17,20 +17,13 @@ from longform.functional.native.jobs import LinearJob, flat_rows, pointer, strid
 from longform.functional.native.library import best_units, run
 
 SIDE = 16  # rows and columns of a tile
-TILES, FLOAT32, FLOAT32_TRANSPOSED = range(3)  # csrc/jobs.h's weight_kind
-NO_EPILOGUE, GELU, GELU_SLOPE = range(3)  # and its epilogue
 SETS = 1024  # rows of so many features, or twice, thrice as many, begin in two of the nearest cache's 64 sets
-
-
-def has_units() -> bool:
-    """Whether this machine has what the kernels are compiled for."""
-    return best_units() == "amx"
 
 
 def fits(weight: Tensor) -> bool:
     """Whether the kernel takes such a weight (F, D), and this machine has its units."""
     taken = weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.numel() > 0
-    return taken and not any(size % TILE_MULTIPLE for size in weight.shape) and has_units()
+    return taken and not any(size % TILE_MULTIPLE for size in weight.shape) and best_units() == "amx"
 
 
 def tiled(weight: Tensor) -> Tensor:
@@ -63,7 +56,7 @@ def infer(
     bias = None if bias is None else bias.to(x.dtype).contiguous()
     job = LinearJob(
         weight=pointer(weight, x.dtype, *panels, TILE_MULTIPLE**2), bias=pointer(bias, x.dtype, outputs),
-        rows=len(rows), inputs=inputs, outputs=outputs, kind=TILES, epilogue=GELU if gelu else NO_EPILOGUE,
+        rows=len(rows), inputs=inputs, outputs=outputs, gelu=gelu,
     )  # fmt: skip
     job.x, job.x_row = strided(rows, torch.bfloat16, *rows.shape)
     job.out, job.out_row = strided(out_rows, torch.bfloat16, len(rows), outputs)

@@ -13,6 +13,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from longform.units import allows
+
 PACKED_FOR = 512  # rows of the input, which oneDNN asks for; the layout was as fast at 64 and at 2,048
 
 
@@ -41,5 +43,5 @@ def supported_dtypes() -> tuple[torch.dtype, ...]:
     """Dtypes that this machine's oneDNN multiplies faster than torch does; none where torch was built without it."""
     if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
         return ()
-    has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    has_bf16 = allows("avx512") and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return (torch.float32, torch.bfloat16) if has_bf16 else (torch.float32,)

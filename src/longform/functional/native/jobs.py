@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-VERSION = 1  # of what kernels do with these structures; csrc/jobs.h has the same, and with `digest` too
+VERSION = 2  # of what kernels do with these structures; csrc/jobs.h has the same, and with `digest` too
 POINTER, INTEGER, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 Field = tuple[str, Any]
 WORKERS: list[Field] = [("threads", INTEGER), ("workspace_bytes", INTEGER), ("workspace", POINTER)]
@@ -55,31 +55,20 @@ class AttentionGradientJob(ctypes.Structure):
 
 
 class LinearJob(ctypes.Structure):
-    """A linear layer with what follows it, or its input's gradient."""
+    """A linear layer with what follows it."""
 
     _fields_ = [
-        *_fields(POINTER, "x weight bias residual out before_gelu"),
-        *_fields(INTEGER, "x_row weight_row residual_row out_row before_row rows inputs outputs kind epilogue"),
+        *_fields(POINTER, "x weight bias residual out"),
+        *_fields(INTEGER, "x_row residual_row out_row rows inputs outputs gelu"),
         *WORKERS,
     ]
 
 
-class WeightGradientJob(ctypes.Structure):
-    """The gradients of a linear layer's weight and bias."""
-
-    _fields_ = [
-        *_fields(POINTER, "x d_out d_weight d_bias"),
-        *_fields(INTEGER, "x_row d_out_row rows inputs outputs"),
-        *WORKERS,
-    ]
-
-
-Job = AttentionJob | AttentionGradientJob | LinearJob | WeightGradientJob
+Job = AttentionJob | AttentionGradientJob | LinearJob
 KERNELS: dict[type[Job], str] = {
     AttentionJob: "attention",
     AttentionGradientJob: "attention_gradient",
     LinearJob: "linear",
-    WeightGradientJob: "weight_gradient",
 }
 JOBS: tuple[type[Job], ...] = tuple(KERNELS)  # in the order of csrc/module.c
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from longform.functional.native.jobs import JOBS, KERNELS, VERSION, Heads, Job, digest
+from longform.units import has
 
 UNITS, PORTABLE = ("amx", "avx512"), "portable"  # what kernels are compiled for; loops for any machine
 LINE = 64  # bytes of a cache line, where rows of tiles begin
@@ -55,9 +56,9 @@ def _declare(library: ctypes.CDLL) -> None:
 def best_units() -> str | None:
     """The best units of this machine that kernels are written for: of ``UNITS``, or None."""
     library = native_library()
-    if library is None or not torch.cpu._is_avx512_bf16_supported():
+    if library is None or not has("avx512_bf16"):
         return None
-    return "amx" if torch.cpu._is_amx_tile_supported() and library.longform_grants_amx() else "avx512"
+    return "amx" if has("amx") and library.longform_grants_amx() else "avx512"
 
 
 def kernels() -> str:

@@ -33,7 +33,7 @@ def _by_documents(call: WindowCall) -> Tensor:
     out = call.query.new_empty(batch, length, heads, dim)
     query, key, value = call.query, call.key, call.value
     kernel = document_attention(query, key, value, call.distance_bias)
-    options: Any = {"sinks": call.sinks, "bias": call.memory_bias, "budget": call.memory_budget}
+    options: Any = {"bias": call.memory_bias, "budget": call.memory_budget}
     options |= {"distance_bias": call.distance_bias, "selected": call.selected}
     for b, n in enumerate(call.lengths):
         out[b, n:] = 0.0
@@ -117,7 +117,7 @@ def _weighted(call: WindowCall) -> Weighted:
     if not call.selected:
         weights = formula.weights_of_queries(of_blocks, length)
         return weights, lambda rows: _attended(call, formula.weights_of_blocks(rows, call.window, seen))
-    choice = call.selection, call.slots.runs, call.sinks
+    choice = call.selection, call.slots.runs
 
     def attended(rows: Tensor) -> Tensor:
         return _attended(call, by_token(formula.weights_of_blocks(rows, call.window, seen), of_blocks, *choice))

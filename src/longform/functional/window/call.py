@@ -13,7 +13,7 @@ from torch import Tensor
 from longform.functional.conditions import ask_gradient
 from longform.functional.execution import cached_in_forward
 from longform.functional.masks import text_lengths
-from longform.functional.slots import Slots
+from longform.functional.slots import Exact, Slots
 from longform.functional.window import formula
 from longform.functional.window.selection import Selected, block_sums, opened, opened_distances, select
 
@@ -36,9 +36,9 @@ class lazy_property:
 class WindowCall:
     """``query``, ``key``, ``value`` (B, h, n, d), padding blanked; ``form_slots`` gives keys and values (B, h, S, d).
 
-    ``window`` w; ``memory_bias`` (h) or None; ``mask`` bool (B, n) or None; the first ``sinks`` slots are single
-    leading tokens. ``slots_are_tokens``: each slot holds one token's key and value. ``distance_bias`` (h, 2 r + 1) or
-    None: see longform.functional.positions.distances; no slot that is seen is nearer than r, which is at most w + 1.
+    ``window`` w; ``memory_bias`` (h) or None; ``mask`` bool (B, n) or None; ``exact``: the tokens that have a slot for
+    themselves, or None. ``slots_are_tokens``: each slot holds one token's key and value. ``distance_bias`` (h, 2 r + 1)
+    or None: see longform.functional.positions.distances; no slot that is seen is nearer than r, which is at most w + 1.
     ``selected``: slots that each block sees token by token instead, see selection.py.
     ``first_block``: where these tokens are a part of the text that the slots cover (longform.distributed), its blocks
     before them; None where they are all of it. ``causal``, ``neighbours`` (b, m): other orders, see formula.py.
@@ -51,7 +51,7 @@ class WindowCall:
     window: int
     memory_bias: Tensor | None = None
     memory_budget: float | None = None
-    sinks: int = 0
+    exact: Exact | None = None
     mask: Tensor | None = None
     dropout: float = 0.0
     slots_are_tokens: bool = False
@@ -64,7 +64,7 @@ class WindowCall:
     def __post_init__(self) -> None:
         self.wide = torch.float64 if self.query.dtype == torch.float64 else torch.float32  # the dtype of biases
         self._given = {  # for formula.blocks_of and formula.far_parts
-            "length": self.query.shape[2], "window": self.window, "dtype": self.wide, "sinks": self.sinks,
+            "length": self.query.shape[2], "window": self.window, "dtype": self.wide,
             "budget": self.memory_budget, "first": self.first_block or 0, "causal": self.causal,
         }  # fmt: skip
         self.wants_gradient = ask_gradient((self.query, self.key, self.value, self.memory_bias, self.distance_bias))
@@ -103,8 +103,8 @@ class WindowCall:
         assert slots.runs is not None
         far = cached_in_forward(formula.blocks_of, self.mask, slots.runs, self.neighbours, **self._given).far
         return select(
-            block_sums(self.query, self.mask, self.window), slots.key, far, slots.runs, self.mask,
-            length=self.query.shape[2], sinks=self.sinks, budget=self.memory_budget, most=self.selected,
+            block_sums(self.query, self.mask, self.window), slots.key, far, slots.runs, self.counted,
+            length=self.query.shape[2], budget=self.memory_budget, most=self.selected,
         )  # fmt: skip
 
     @property
@@ -119,13 +119,17 @@ class WindowCall:
             return None
         bias = self.distance_bias.to(self.wide)
         far = formula.far_distances(
-            bias, self.slots.runs, length=self.query.shape[2], window=self.window, sinks=self.sinks,
-            first=self.first_block or 0,
+            bias, self.slots.runs, length=self.query.shape[2], window=self.window, first=self.first_block or 0,
         )  # fmt: skip
         near = formula.near_distances(bias, self.window)[None, :, None]
         if self.selected:
             near = opened_distances(near, bias, self.selection.tokens, self.window)
         return near, far
+
+    @property
+    def counted(self) -> Tensor | None:
+        """The tokens of text that are in slots with others, bool (B, n); None for all."""
+        return self.mask if self.exact is None else self.exact.rest
 
     @property
     def head_bias(self) -> Tensor:

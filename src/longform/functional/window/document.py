@@ -57,7 +57,7 @@ class DocumentPart(NamedTuple):
 class FarSlots(NamedTuple):
     """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) real, ``size`` tokens a slot.
 
-    ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them, and so does
+    The first ones are tokens at ``exact`` long (s,); ``bias`` (h) or None and ``budget`` weigh all, and so does
     ``distance_bias`` (h, 2 r + 1) or None, which the neighbours of a query have too. ``selected`` of them are seen
     token by token, see selection.py.
     """
@@ -66,7 +66,7 @@ class FarSlots(NamedTuple):
     value: Tensor
     count: Tensor
     size: int
-    sinks: int
+    exact: Tensor
     bias: Tensor | None
     budget: float | None
     distance_bias: Tensor | None = None
@@ -94,11 +94,13 @@ class DocumentAttention(ABC):
     def select(self, part: DocumentPart) -> Selected:
         """The choice of each block of the part's queries, of one document."""
         far, blocks = self.far, part.blocks()
-        runs = Runs(far.count[None], torch.tensor([far.size]), far.size, far.size)
+        runs = Runs(far.count[None], torch.tensor([far.size]), far.size, far.size, far.exact[None])
         logits = self.logits(part, blocks.start, blocks.stop)[None, None]
+        counted = torch.ones(1, part.length, dtype=torch.bool)
+        counted[0, far.exact[far.count[: len(far.exact)] > 0]] = False
         return select(
-            block_sums(part.query[None], None, part.window), far.key[None], logits, runs, None, length=part.length,
-            sinks=far.sinks, budget=far.budget, most=far.selected,
+            block_sums(part.query[None], None, part.window), far.key[None], logits, runs, counted, length=part.length,
+            budget=far.budget, most=far.selected,
         )  # fmt: skip
 
     @abstractmethod
@@ -111,7 +113,6 @@ def far_slots(
     document: int,
     length: int,
     *,
-    sinks: int,
     bias: Tensor | None,
     budget: float | None,
     distance_bias: Tensor | None = None,
@@ -121,12 +122,13 @@ def far_slots(
     runs = slots.runs
     assert runs is not None
     size = int(runs.size[document]) if runs.uniform is None else runs.uniform
-    used = slice(0, min(sinks + -(-length // size), slots.key.shape[2]))
+    exact = runs.count.new_zeros(0, dtype=torch.long) if runs.exact is None else runs.exact[document]
+    used = slice(0, min(len(exact) + -(-length // size), slots.key.shape[2]))
     count = runs.count[document, used].to(torch.float64 if slots.key.dtype == torch.float64 else torch.float32)
     if distance_bias is not None:
         distance_bias = distance_bias.to(count.dtype)
     key, value = slots.key[document, :, used], slots.value[document, :, used]
-    return FarSlots(key, value, count, size, sinks, bias, budget, distance_bias, selected)
+    return FarSlots(key, value, count, size, exact, bias, budget, distance_bias, selected)
 
 
 def lacks_whole_texts(call: Any, _: bool) -> str | None:
@@ -169,7 +171,7 @@ def far_logits(far: FarSlots, shares: list[float], first: int, end: int, window:
     ``far_shares`` of all blocks.
     """
     count = far.count
-    exact, home = torch.arange(count.shape[0]) < far.sinks, slot_blocks(far, window)
+    exact, home = torch.arange(count.shape[0]) < len(far.exact), slot_blocks(far, window)
     blocks = torch.arange(first, end)[:, None]
     seen = ((home - blocks).abs() > 1) & (count > 0)
     share = torch.tensor(shares[first:end], dtype=count.dtype)[:, None]
@@ -178,15 +180,15 @@ def far_logits(far: FarSlots, shares: list[float], first: int, end: int, window:
 
 def slot_blocks(far: FarSlots, window: int) -> Tensor:
     """The block in which each slot begins: long, shape (S)."""
-    index = torch.arange(far.count.shape[0])
-    return torch.where(index < far.sinks, index, (index - far.sinks) * far.size) // window
+    begins = torch.arange(far.count.shape[0] - len(far.exact)) * far.size
+    return torch.cat([far.exact, begins]) // window
 
 
 def far_shares(far: FarSlots, blocks: int, window: int) -> list[float]:
     """min(0, log(budget / far tokens)) of each block, whose window is a multiple of the slot size."""
     if far.budget is None:
         return [0.0] * blocks
-    rest, run = far.count[far.sinks :], window // far.size
+    rest, run = far.count[len(far.exact) :], window // far.size
     tokens = pad(rest, (0, blocks * run - len(rest))).view(blocks, run).sum(dim=1)
     near = pad(tokens, (1, 1)).unfold(0, 3, 1).sum(dim=1)
     return (far.budget / (tokens.sum() - near).clamp(min=1.0)).log().clamp(max=0.0).tolist()

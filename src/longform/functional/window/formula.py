@@ -3,8 +3,8 @@
 The sequence is cut into blocks of w positions. A query in block i sees the valid tokens of blocks i-1, i, i+1
 exactly, and every slot that covers none of them. Each token is thus counted once: a near one by itself, a far one in
 its slot, which stands for ``count`` tokens, hence log(count) on its logit. All slots together are weighed by a bias
-per head, and by min(0, log(budget / far tokens)): all slots together stand for at most ``budget`` tokens. Sinks, the
-text's first tokens, have a slot each outside that budget. A text of two blocks or less gets full attention.
+per head, and by min(0, log(budget / far tokens)): all slots together stand for at most ``budget`` tokens. Exact tokens
+(slots.py) have a slot each outside that budget. A text of two blocks or less gets full attention.
 
 Two other orders are kept to by few kernels. ``causal``: a query sees the tokens of blocks i-1 and i up to its
 own, and the slots of earlier blocks. ``neighbours``: blocks are tiles of a grid, and each sees the tiles around it.
@@ -127,7 +127,7 @@ class FarParts(NamedTuple):
 
     ``home`` long (B, S): the block in which a slot begins; ``logit`` (B, S): log(count), -inf for an empty one;
     ``blocks`` long (b,): the numbers of the blocks; ``less`` (B, b), at most 0, or None without a budget: what those
-    slots get besides that are ``counted``, bool (S,): all but the sinks. ``neighbours``: see neighbour_positions.
+    slots get besides that are ``counted``, bool (S,): all but exact tokens. ``neighbours``: see neighbour_positions.
     """
 
     home: Tensor
@@ -150,19 +150,19 @@ class FarParts(NamedTuple):
 
 
 def far_parts(
-    runs: Runs, *, length: int, window: int, dtype: torch.dtype, sinks: int = 0, budget: float | None = None,
+    runs: Runs, *, length: int, window: int, dtype: torch.dtype, budget: float | None = None,
     first: int = 0, neighbours: Tensor | None = None, causal: bool = False,
 ) -> FarParts:  # fmt: skip
     """log(count) for each slot and min(0, log(budget / far tokens)) for each block.
 
-    The first ``sinks`` slots stand for one leading token each and are not in the budget. The blocks are those of
-    ``length`` tokens after the ``first`` blocks of the text.
+    Slots of exact tokens are not in the budget. The blocks are those of ``length`` tokens after the ``first`` blocks of
+    the text.
     """
     device = runs.count.device
     blocks = torch.arange(block_count(length, window), device=device) + first
-    home = home_blocks(runs, window=window, sinks=sinks)
+    home = home_blocks(runs, window=window)
     count, less = runs.count.to(dtype), None
-    counted = torch.arange(count.shape[1], device=device) >= sinks
+    counted = torch.arange(count.shape[1], device=device) >= runs.singles
     parts = FarParts(home, count.log(), blocks, less, counted, neighbours, causal)
     if budget is None:
         return parts
@@ -178,10 +178,10 @@ def far_bias(parts: FarParts) -> Tensor:
     return torch.where(parts.far, logits, HIDDEN)
 
 
-def home_blocks(runs: Runs, *, window: int, sinks: int) -> Tensor:
-    """The block in which each slot begins, long (B, S); the first ``sinks`` slots stand for one leading token each."""
-    index = torch.arange(runs.count.shape[1], device=runs.count.device)
-    return torch.where(index < sinks, index, (index - sinks) * runs.size[:, None]) // window
+def home_blocks(runs: Runs, *, window: int) -> Tensor:
+    """The block in which each slot begins, or its exact token stands: long (B, S)."""
+    begins = torch.arange(runs.count.shape[1] - runs.singles, device=runs.count.device) * runs.size[:, None]
+    return (begins if runs.exact is None else torch.cat([runs.exact, begins], dim=1)) // window
 
 
 def before_or_at(window: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -196,13 +196,13 @@ def near_distances(bias: Tensor, window: int) -> Tensor:
     return between(bias, own, torch.arange(-window, 2 * window, device=bias.device))
 
 
-def far_distances(bias: Tensor, runs: Runs, *, length: int, window: int, sinks: int, first: int = 0) -> Tensor:
+def far_distances(bias: Tensor, runs: Runs, *, length: int, window: int, first: int = 0) -> Tensor:
     """Addends by the ``bias`` by distance (h, 2 r + 1) for the queries of each block and the slots: (B, h, b, S).
 
     ``first``: as in ``far_parts``.
     """
     blocks = torch.arange(block_count(length, window), device=bias.device) + first
-    home = home_blocks(runs, window=window, sinks=sinks)
+    home = home_blocks(runs, window=window)
     return beyond(bias, home[:, None] < blocks[:, None]).transpose(0, 1)
 
 

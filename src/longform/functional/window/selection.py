@@ -62,16 +62,16 @@ def largest(scores: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def select(
-    sums: Tensor, slot_key: Tensor, far: Tensor, runs: Runs, mask: Tensor | None, *, length: int, sinks: int,
+    sums: Tensor, slot_key: Tensor, far: Tensor, runs: Runs, counted: Tensor | None, *, length: int,
     budget: float | None, most: int,
 ) -> Selected:  # fmt: skip
     """The choice of each block with ``sums`` (B, h, b, d) of queries among slots with keys (B, h, S, d).
 
-    ``far`` (B, 1, b, S): bias on the logits of the slots, which stand for ``runs``, see formula.far_bias; ``mask`` bool
-    (B, n) or None: text among ``length`` tokens; the first ``sinks`` slots are never selected; ``budget``: see
+    ``far`` (B, 1, b, S): bias on the logits of the slots, which stand for ``runs``, see formula.far_bias; ``counted``
+    bool (B, n) or None: which of ``length`` tokens are in these, since exact tokens are never selected; ``budget``: see
     formula.far_parts, over the slots that are left; ``most``: m.
     """
-    may = (torch.arange(far.shape[-1], device=far.device) >= sinks) & (far > HIDDEN)
+    may = (torch.arange(far.shape[-1], device=far.device) >= runs.singles) & (far > HIDDEN)
     with unrounded(sums):  # rounded scores are often equal
         scores = sums @ slot_key.to(sums.dtype).transpose(-1, -2)
     chosen, rest = largest(scores.masked_fill(~may, HIDDEN), most)
@@ -82,20 +82,23 @@ def select(
         tokens = torch.where(left, count, 0.0).sum(dim=-1, keepdim=True).clamp(min=1.0)
         bias = torch.where(left, count.log() + (budget / tokens).log().clamp(max=0.0), bias)
     span = runs.longest if runs.uniform is None else runs.uniform
-    tokens, seen = tokens_of(chosen, runs.size, span, mask, length=length, sinks=sinks)
+    tokens, seen = tokens_of(chosen, runs.size, span, counted, length=length, singles=runs.singles)
     return Selected(bias, tokens, seen, chosen)
 
 
 def tokens_of(
-    chosen: Tensor, size: Tensor, span: int, mask: Tensor | None, *, length: int, sinks: int
+    chosen: Tensor, size: Tensor, span: int, counted: Tensor | None, *, length: int, singles: int
 ) -> tuple[Tensor, Tensor]:
-    """``tokens`` and ``seen`` of Selected for its slots ``chosen``, of ``size`` long (B,) tokens, at most ``span``."""
+    """``tokens`` and ``seen`` of Selected for its slots ``chosen``, of ``size`` long (B,) tokens, at most ``span``.
+
+    ``singles``: slots of exact tokens, in front of the others.
+    """
     places, sizes = torch.arange(span, device=chosen.device), size[:, None, None, None, None]
-    tokens = (chosen - sinks)[..., None] * sizes + places
-    seen = (places < sizes) & (tokens >= sinks) & (tokens < length)
+    tokens = (chosen - singles)[..., None] * sizes + places
+    seen = (places < sizes) & (tokens >= 0) & (tokens < length)
     tokens, seen = tokens.clamp(0, length - 1).flatten(-2), seen.flatten(-2)
-    if mask is not None:
-        seen = seen & mask[torch.arange(mask.shape[0], device=mask.device)[:, None, None, None], tokens]
+    if counted is not None:
+        seen = seen & counted[torch.arange(counted.shape[0], device=counted.device)[:, None, None, None], tokens]
     return tokens, seen
 
 
@@ -124,21 +127,21 @@ def opened_distances(near: Tensor, bias: Tensor, tokens: Tensor, window: int) ->
     return torch.cat([near.expand(shape), more.expand(shape)], dim=-1)
 
 
-def by_slot(of_blocks: tuple[Tensor, Tensor], selected: Selected, runs: Runs, sinks: int) -> tuple[Tensor, Tensor]:
+def by_slot(of_blocks: tuple[Tensor, Tensor], selected: Selected, runs: Runs) -> tuple[Tensor, Tensor]:
     """Weights of each block, of slots (B, h, b, w, S) and of tokens (B, h, b, w, 3 w + t), with those of the tokens in
     selected slots added to their slots: (B, h, b, w, S) and (B, h, b, w, 3 w).
     """
-    far, (near, of_tokens), home = _taken_apart(of_blocks, selected, runs, sinks)
+    far, (near, of_tokens), home = _taken_apart(of_blocks, selected, runs)
     return far.scatter_add(-1, home, of_tokens), near
 
 
 def by_token(
-    of_slots: tuple[Tensor, Tensor], of_blocks: tuple[Tensor, Tensor], selected: Selected, runs: Runs, sinks: int
+    of_slots: tuple[Tensor, Tensor], of_blocks: tuple[Tensor, Tensor], selected: Selected, runs: Runs
 ) -> tuple[Tensor, Tensor]:
     """``by_slot`` undone: weights of slots (B, h, b, w, S) and of tokens (B, h, b, w, 3 w + t), of ``of_slots`` that it
     gave for ``of_blocks``. A selected slot's weight is shared out among its tokens as it was there.
     """
-    far, (_, of_tokens), home = _taken_apart(of_blocks, selected, runs, sinks)
+    far, (_, of_tokens), home = _taken_apart(of_blocks, selected, runs)
     whole = far.scatter_add(-1, home, of_tokens).gather(-1, home)
     shares = of_tokens / torch.where(whole > 0, whole, 1.0)
     left = of_slots[0].masked_fill((selected.far == HIDDEN)[..., None, :], 0.0)
@@ -146,10 +149,10 @@ def by_token(
 
 
 def _taken_apart(
-    of_blocks: tuple[Tensor, Tensor], selected: Selected, runs: Runs, sinks: int
+    of_blocks: tuple[Tensor, Tensor], selected: Selected, runs: Runs
 ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
     """Weights of slots, of neighbours and of the tokens in selected slots, and the slots of these, (B, h, b, w, t)."""
     far, near = of_blocks
     near, of_tokens = near.split([near.shape[-1] - selected.tokens.shape[-1], selected.tokens.shape[-1]], dim=-1)
-    home = (selected.tokens // runs.size[:, None, None, None] + sinks).clamp(max=far.shape[-1] - 1)
+    home = (selected.tokens // runs.size[:, None, None, None] + runs.singles).clamp(max=far.shape[-1] - 1)
     return far, (near, of_tokens), home[..., None, :].expand(of_tokens.shape)

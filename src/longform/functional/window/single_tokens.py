@@ -3,7 +3,7 @@
 What a block does not see in its window it sees in the slots, which hold the same keys and values; only their logits
 differ, by the bias of slots (memory_bias) and their budget. No slot is formed.
 
-Axes: n tokens of one text, h heads, d head dimension, w block, b blocks, g = 1 or h.
+Axes: B texts, n tokens of each, h heads, d head dimension, w block, b blocks, g = 1 or h.
 """
 
 import torch
@@ -26,40 +26,46 @@ def lacks(call: WindowCall, forced: bool) -> str | None:
         return "no bias by distance"
     if missing := lacks_whole_texts(call, forced):
         return missing
-    selects = call.selected and token_bias(call, call.query.shape[2]) is not None
+    selects = call.selected and any(token_bias(call, *part) is not None for part in _parts(call))
     return "no selected slots, or slots that weigh what tokens do" if selects else None
 
 
 def attend(call: WindowCall) -> Tensor:
     """Each text by itself, without gradients: (B, h, n, d), zeros on padding."""
-    assert call.lengths is not None
-    parts = together(call.lengths, call.query.shape[2])
-    if parts == [(slice(0, len(call.lengths)), call.query.shape[2])]:
+    parts = _parts(call)
+    if parts == [(slice(0, len(call.query)), call.query.shape[2])]:
         return _attend(call, *parts[0])
     out = torch.empty_like(call.query)
-    blank_padding(out, call.lengths)
+    blank_padding(out, call.lengths or [])
     for texts, length in parts:
         out[texts, :, :length] = _attend(call, texts, length)
     return out
 
 
+def _parts(call: WindowCall) -> list[tuple[slice, int]]:
+    """Texts that are attended in one call, and their tokens; where exact tokens weigh otherwise, one text each."""
+    assert call.lengths is not None
+    if call.exact is None or call.exact.leading or call.memory_budget is None:
+        return together(call.lengths, call.query.shape[2])
+    return [(slice(b, b + 1), n) for b, n in enumerate(call.lengths) if n]
+
+
 def _attend(call: WindowCall, texts: slice, length: int) -> Tensor:
-    bias = token_bias(call, length)
+    bias = token_bias(call, texts, length)
     some = (x[texts, :, :length] for x in (call.query, call.key, call.value))
     return slot_attention(*some, bias=None if bias is None else bias[None], block=call.window)[0]
 
 
-def token_bias(call: WindowCall, length: int) -> Tensor | None:
-    """Bias on the logit of each token, for the queries of each block: (g, b, n), None for nothing."""
+def token_bias(call: WindowCall, texts: slice, length: int) -> Tensor | None:
+    """Bias on the logit of each token of ``texts``, for the queries of each block: (g, b, n), None for nothing."""
     blocks = torch.arange(-(-length // call.window))
     nothing = call.key[0, :, :0]
-    count = torch.ones(length, dtype=call.wide)
-    count[: call.sinks] = 0.0  # sinks are outside of the budget
-    far = FarSlots(nothing, nothing, count, 1, 0, None, call.memory_budget)
+    counted = torch.ones(length, dtype=torch.bool) if call.exact is None else call.exact.rest[texts.start, :length]
+    far = FarSlots(nothing, nothing, counted.to(call.wide), 1, torch.arange(0), None, call.memory_budget)
     shares = torch.tensor(far_shares(far, len(blocks), call.window), dtype=call.wide)
     if not shares.any() and (call.memory_bias is None or not call.memory_bias.any()):
         return None
-    weight = torch.where(torch.arange(length) < call.sinks, 0.0, shares[:, None])[None]
+    weight = torch.where(counted, shares[:, None], 0.0)[None]
     if call.memory_bias is not None:
         weight = weight + call.memory_bias.to(call.wide)[:, None, None]
     home = torch.arange(length) // call.window

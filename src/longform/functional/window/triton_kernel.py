@@ -41,7 +41,7 @@ class Tile(NamedTuple):
 
 
 # By bytes of a row in its power of two, twice for float32, whose products take three: forward, backward. Half-precision
-# programs spill few registers on an H100, and all fit into smaller GPUs (tests/compiled/test_triton_compiles.py).
+# programs spill few registers on an H100, and all fit into smaller GPUs (test_triton_compiles.py).
 TILES = {
     128: (Tile(128, 64, 4, 3), Tile(64, 64, 4, 2)),
     256: (Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
@@ -73,12 +73,13 @@ def attend(call: WindowCall) -> Tensor:
     valid, ends = marks or (None, None)
     distances = None if call.causal else call.distance_bias
     biases = (None if x is None else x.to(call.wide) for x in (call.memory_bias, distances))
-    logit, less, chosen, sizes, span = far.logit, far.less, None, None, None
+    logit, less, chosen, sizes, counted, span, runs = far.logit, far.less, None, None, None, None, slots.runs
     if call.selected:
-        runs, logit, less, chosen = slots.runs, call.selection.far, None, call.selection.slots.int()
+        logit, less, chosen = call.selection.far, None, call.selection.slots.int()
         sizes, span = runs.size, runs.uniform or runs.longest
-    given = call.query, *others, *biases, valid, ends, far.home, logit, less, chosen, sizes
-    options = call.window, call.sinks, call.first_block, call.causal, span
+        counted = None if call.counted is None else cached_in_forward(_bytes, call.counted)
+    given = call.query, *others, *biases, valid, ends, far.home, logit, less, chosen, sizes, counted
+    options = call.window, runs.singles, call.first_block, call.causal, span
     kind = "window", dtype, call.query.shape[-1], call.selected > 0
     return attempt(kind, partial(WalkedAttention.apply, *given, *options))
 
@@ -86,7 +87,11 @@ def attend(call: WindowCall) -> Tensor:
 def _marks(mask: Tensor, logit: Tensor) -> tuple[Tensor, Tensor]:
     """``mask`` (B, n) as bytes, and one past the last token and the last slot of each text, int32 (B, 2)."""
     ends = (_past_the_last(mask), _past_the_last(logit > formula.HIDDEN))
-    return mask.contiguous().view(torch.uint8), torch.stack(ends, dim=1)
+    return _bytes(mask), torch.stack(ends, dim=1)
+
+
+def _bytes(mask: Tensor) -> Tensor:
+    return mask.contiguous().view(torch.uint8)
 
 
 def _past_the_last(held: Tensor) -> Tensor:
@@ -109,8 +114,9 @@ def _exact(
     less: Tensor | None,
     chosen: Tensor | None,
     sizes: Any,
+    counted: Tensor | None,
     window: int,
-    sinks: int,
+    singles: int,
     first: int | None,
     causal: bool,
     span: Any,
@@ -118,11 +124,11 @@ def _exact(
     """Attention by formula.py: (B, h, n, d), zeros on padding."""
     length = query.shape[2]
     blocks = torch.arange(formula.block_count(length, window), device=query.device) + (first or 0)
-    counted = torch.arange(home.shape[1], device=query.device) >= sinks
+    several = torch.arange(home.shape[1], device=query.device) >= singles
     mask = None if valid is None else valid.bool()
     where: Any = {"dtype": logit.dtype, "device": query.device}
     neighbours = formula.blocks_before(length, window, query.device) if causal else None
-    parts = formula.FarParts(home, logit, blocks, less, counted, neighbours, causal)
+    parts = formula.FarParts(home, logit, blocks, less, several, neighbours, causal)
     far = formula.far_bias(parts)[:, None] if chosen is None else logit
     around = formula.neighbour_positions(length, window, query.device, neighbours)
     near = formula.near_bias(around, mask, length=length, dtype=logit.dtype)
@@ -134,7 +140,8 @@ def _exact(
         behind = beyond(distance, home[:, None] < blocks[:, None])
         distances = formula.near_distances(distance, window)[None, :, None], behind.transpose(0, 1)
     if chosen is not None:
-        tokens = tokens_of(chosen.long(), sizes, span, mask, length=length, sinks=sinks)
+        inside = None if counted is None else counted.bool()
+        tokens = tokens_of(chosen.long(), sizes, span, inside, length=length, singles=singles)
         seen = opened(seen, Selected(logit, *tokens, chosen))
         if distance is not None:
             distances = opened_distances(distances[0], distance, tokens[0], window), distances[1]
@@ -146,13 +153,14 @@ def _exact(
 class WalkedAttention(torch.autograd.Function):
     """query, key, value (B, h, n, d), those of slots (B, h, S, d), biases of slots (h) and by distance (h, 2 r + 1) or
     None, what FarParts and ``_marks`` have, and with selection the slots that each block selected, int32 (B, h, b, m),
-    -1 for none, and the tokens of one, long (B,), ``span`` at most; ``logit`` is Selected.far then.
+    -1 for none, the tokens of one, long (B,), ``span`` at most, and which tokens are in slots with others, bytes (B, n)
+    or None; ``logit`` is Selected.far then.
     """
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         """Returns out (B, h, n, d)."""
-        tensors, ctx.options = given[:14], given[14:]
+        tensors, ctx.options = given[:15], given[15:]
         compute = _operator if torch.compiler.is_compiling() else _forward
         out, lse = compute(list(tensors), *ctx.options)
         ctx.save_for_backward(*tensors, out, lse)
@@ -164,7 +172,7 @@ class WalkedAttention(torch.autograd.Function):
         """Gradients of the first seven."""
         *tensors, out, lse = saved
         compute = _backward_in_graph if torch.compiler.is_compiling() else _backward
-        return *compute(tensors, out, lse, gradient, *ctx.options), *(None,) * 12
+        return *compute(tensors, out, lse, gradient, *ctx.options), *(None,) * 13
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -173,11 +181,11 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def _common(
-    tensors: Any, tile: Tile, window: int, sinks: int, first: int | None, causal: bool, span: int | None
+    tensors: Any, tile: Tile, window: int, singles: int, first: int | None, causal: bool, span: int | None
 ) -> dict[str, Any]:
     """Arguments that all programs take."""
     _, heads, length, dim = tensors[0].shape
-    _, _, _, slot_key, _, bias, distance, valid, ends, home, logit, less, chosen, sizes = tensors
+    _, _, _, slot_key, _, bias, distance, valid, ends, home, logit, less, chosen, sizes, counted = tensors
     blocks = formula.block_count(length, window)
     precise = tensors[0].dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     return {
@@ -188,6 +196,7 @@ def _common(
         "less": less,
         "chosen": chosen,
         "sizes": sizes,
+        "counted": counted,
         "picked": None if chosen is None else chosen.shape[3],
         "span": span,
         "head_bias": bias,
@@ -197,7 +206,7 @@ def _common(
         "length": length,
         "slots": slot_key.shape[2],
         "blocks": blocks,
-        "sinks": sinks,
+        "singles": singles,
         "first": first or 0,
         "FAR": first is not None or blocks > 2,
         "WINDOW": window,
@@ -352,10 +361,10 @@ def _backward_keys(
 # backward of an empty operator with autograd took 526 us on a CPU, those of an autograd function 102.
 @torch.library.custom_op("longform::window", mutates_args=())
 def _operator(
-    tensors: list[Tensor | None], window: int, sinks: int, first: int | None, causal: bool, span: int | None
+    tensors: list[Tensor | None], window: int, singles: int, first: int | None, causal: bool, span: int | None
 ) -> tuple[Tensor, Tensor]:
     """``WalkedAttention.forward``: out (B, h, n, d), and float32 log of the sum of weights (B, h, n)."""
-    return _forward(_with_blocks_of_text(tensors, window), window, sinks, first, causal, span)
+    return _forward(_with_blocks_of_text(tensors, window), window, singles, first, causal, span)
 
 
 @_operator.register_fake
@@ -366,23 +375,23 @@ def _(tensors: list[Tensor | None], *rest: Any) -> tuple[Tensor, Tensor]:
 
 def _with_blocks_of_text(tensors: Any, window: int) -> list[Any]:
     """``tensors`` without the empty blocks that a graph has behind the text, see formula.block_count."""
-    *others, logit, less, chosen, sizes = tensors
+    *others, logit, less, chosen, sizes, counted = tensors
     blocks = formula.block_count(tensors[0].shape[2], window)
     if chosen is not None:
         logit, chosen = (x[:, :, :blocks].contiguous() for x in (logit, chosen))
     elif less is not None:
         less = less[:, :blocks].contiguous()
-    return [*others, logit, less, chosen, sizes]
+    return [*others, logit, less, chosen, sizes, counted]
 
 
 @torch.library.custom_op("longform::window_backward", mutates_args=())
 def _backward_operator(
-    tensors: list[Tensor | None], out: Tensor, lse: Tensor, gradient: Tensor, window: int, sinks: int,
+    tensors: list[Tensor | None], out: Tensor, lse: Tensor, gradient: Tensor, window: int, singles: int,
     first: int | None, causal: bool, span: int | None,
 ) -> list[Tensor]:  # fmt: skip
     """``WalkedAttention.backward``: gradients of five tensors, and of the biases that are there."""
     own = _with_blocks_of_text(tensors, window)
-    found = _backward(own, out, lse, gradient, window, sinks, first, causal, span)
+    found = _backward(own, out, lse, gradient, window, singles, first, causal, span)
     return [x for x in found if x is not None]
 
 

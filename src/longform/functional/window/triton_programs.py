@@ -21,7 +21,7 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 NEAR, SLOTS, OPENED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 # Numbers that compile nothing anew.
-VARYING = ["length", "slots", "blocks", "sinks", "first", "part", "chunk", "picked", "span"]
+VARYING = ["length", "slots", "blocks", "singles", "first", "part", "chunk", "picked", "span"]
 
 
 @triton.jit
@@ -66,39 +66,41 @@ def own_tile(chosen, length, QUERIES: tl.constexpr, WINDOW: tl.constexpr):
 
 
 @triton.jit
-def tokens_of(slot, place, sizes, b, sinks, length):
+def tokens_of(slot, place, sizes, b, singles, length):
     """The tokens at ``place`` (m) in a slot, as selection.tokens_of has them; ``length`` for none."""
     size = tl.load(sizes + b).to(tl.int32)
-    at = (slot - sinks) * size + place
-    return tl.where((place < size) & (at >= sinks), at, length)
+    at = (slot - singles) * size + place
+    return tl.where((place < size) & (at >= 0), at, length)
 
 
 @triton.jit
-def opened_at(chosen, sizes, b, block, place, blocks, picked, span, sinks, length):
+def opened_at(chosen, sizes, b, block, place, blocks, picked, span, singles, length):
     """The tokens at ``place`` (m) among those of all slots that a ``block`` selected; ``length`` for none."""
     row = (tl.program_id(0).to(tl.int64) * blocks + block) * picked
     slot = tl.load(chosen + row + place // span, mask=place // span < picked, other=-1)
-    return tokens_of(slot, place % span, sizes, b, sinks, length)
+    return tokens_of(slot, place % span, sizes, b, singles, length)
 
 
 @triton.jit
-def near_seen(valid, b, query_block, key_at, length, WINDOW: tl.constexpr, kind: tl.constexpr):
+def near_seen(valid, counted, b, query_block, key_at, length, WINDOW: tl.constexpr, kind: tl.constexpr):
     """Whether queries see tokens exactly: bool, as ``query_block`` and ``key_at`` broadcast."""
     seen = key_at < length
     if kind == NEAR:
         seen = seen & (tl.abs(query_block - key_at // WINDOW) <= 1)
-    if valid is not None:
-        seen = seen & (tl.load(valid + b * length + key_at, mask=key_at < length, other=0) != 0)
+        if valid is not None:
+            seen = seen & (tl.load(valid + b * length + key_at, mask=key_at < length, other=0) != 0)
+    elif counted is not None:
+        seen = seen & (tl.load(counted + b * length + key_at, mask=key_at < length, other=0) != 0)
     return seen
 
 
 @triton.jit
 def near_added(
-    valid, distance, b, h, query_at, query_block, key_at, length, WINDOW: tl.constexpr, REACH: tl.constexpr,
+    valid, counted, distance, b, h, query_at, query_block, key_at, length, WINDOW: tl.constexpr, REACH: tl.constexpr,
     CAUSAL: tl.constexpr, kind: tl.constexpr,
 ):
     """Bias of the logits of tokens; see formula.near_bias and formula.near_distances."""
-    seen = near_seen(valid, b, query_block, key_at, length, WINDOW, kind)
+    seen = near_seen(valid, counted, b, query_block, key_at, length, WINDOW, kind)
     added = tl.where(seen & (key_at <= query_at) if CAUSAL else seen, 0.0, float("-inf"))
     if distance is not None:
         apart = tl.minimum(tl.maximum(key_at - query_at, -REACH), REACH) + REACH
@@ -108,7 +110,7 @@ def near_added(
 
 @triton.jit
 def far_added(
-    chosen, home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first,
+    chosen, home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, singles, first,
     REACH: tl.constexpr, CAUSAL: tl.constexpr,
 ):
     """Bias of the logits of slots; see formula.far_bias and formula.far_distances."""
@@ -123,7 +125,7 @@ def far_added(
         added = added + tl.load(head_bias + h)
     if less is not None:
         beyond = tl.load(less + b * blocks + query_block, mask=query_block < blocks, other=0.0)
-        added = added + tl.where(key_at >= sinks, beyond, 0.0)
+        added = added + tl.where(key_at >= singles, beyond, 0.0)
     if distance is not None:
         ends = distance + h * (2 * REACH + 1)
         added = added + tl.where(own < query_block + first, tl.load(ends), tl.load(ends + 2 * REACH))
@@ -161,8 +163,8 @@ def walked(
 @triton.jit
 def met(
     kind: tl.constexpr, key, value, slot_key, slot_value, k_strides, v_strides, sk_strides, sv_strides,
-    chosen, valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
-    length, slots, blocks, sinks, first,
+    chosen, valid, counted, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
+    length, slots, blocks, singles, first,
     WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
 ):
     """The keys at ``key_at`` (m), their values, and what is added to their logits."""
@@ -183,7 +185,7 @@ def met(
             columns,
             slots,
             blocks,
-            sinks,
+            singles,
             first,
             REACH,
             CAUSAL,
@@ -191,7 +193,9 @@ def met(
     else:
         k = load_rows(key, k_strides, b, h, rows, length, D, WIDE)
         v = load_rows(value, v_strides, b, h, rows, length, D, WIDE)
-        added = near_added(valid, distance, b, h, query_at, query_block, columns, length, WINDOW, REACH, CAUSAL, kind)
+        added = near_added(
+            valid, counted, distance, b, h, query_at, query_block, columns, length, WINDOW, REACH, CAUSAL, kind
+        )
     return k, v, added
 
 
@@ -220,7 +224,7 @@ def add_by_distance(
 def forward(
     query, key, value, slot_key, slot_value, valid, ends, home, logit, less, head_bias, distance,
     out, lse, q_strides, k_strides, v_strides, sk_strides, sv_strides, out_strides,
-    chosen, sizes, scale, heads, length, slots, blocks, sinks, first, picked, span,
+    chosen, sizes, counted, scale, heads, length, slots, blocks, singles, first, picked, span,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):
@@ -238,11 +242,11 @@ def forward(
         for begin in range(low, high, KEYS):
             key_at = begin + tl.arange(0, KEYS)
             if kind == OPENED:
-                key_at = opened_at(chosen, sizes, b, start // WINDOW, key_at, blocks, picked, span, sinks, length)
+                key_at = opened_at(chosen, sizes, b, start // WINDOW, key_at, blocks, picked, span, singles, length)
             k, v, added = met(
                 kind, key, value, slot_key, slot_value, k_strides, v_strides, sk_strides, sv_strides,
-                chosen, valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
-                length, slots, blocks, sinks, first, WINDOW, REACH, CAUSAL, D, WIDE,
+                chosen, valid, counted, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
+                length, slots, blocks, singles, first, WINDOW, REACH, CAUSAL, D, WIDE,
             )
             logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
             higher = tl.maximum(peak, tl.max(logits, 1))
@@ -267,7 +271,7 @@ def backward_queries(
     query, key, value, slot_key, slot_value, valid, ends, home, logit, less, head_bias, distance,
     out, lse, q_strides, k_strides, v_strides, sk_strides, sv_strides, out_strides,
     d_out, d_out_strides, d_query, d_query_strides, delta, d_bias, d_distance,
-    chosen, sizes, scale, heads, length, slots, blocks, sinks, first, picked, span,
+    chosen, sizes, counted, scale, heads, length, slots, blocks, singles, first, picked, span,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):
@@ -294,11 +298,11 @@ def backward_queries(
         for begin in range(low, high, KEYS):
             key_at = begin + tl.arange(0, KEYS)
             if kind == OPENED:
-                key_at = opened_at(chosen, sizes, b, start // WINDOW, key_at, blocks, picked, span, sinks, length)
+                key_at = opened_at(chosen, sizes, b, start // WINDOW, key_at, blocks, picked, span, singles, length)
             k, v, added = met(
                 kind, key, value, slot_key, slot_value, k_strides, v_strides, sk_strides, sv_strides,
-                chosen, valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
-                length, slots, blocks, sinks, first, WINDOW, REACH, CAUSAL, D, WIDE,
+                chosen, valid, counted, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
+                length, slots, blocks, singles, first, WINDOW, REACH, CAUSAL, D, WIDE,
             )
             logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
             weights = tl.exp2(logits - level[:, None])
@@ -320,7 +324,7 @@ def backward_keys(
     query, key, value, valid, ends, home, logit, less, head_bias, distance,
     lse, delta, q_strides, k_strides, v_strides, d_out, d_out_strides,
     d_key, d_key_strides, d_value, d_value_strides, part, chunk, order, starts,
-    chosen, sizes, scale, heads, length, slots, blocks, sinks, first, picked, span,
+    chosen, sizes, counted, scale, heads, length, slots, blocks, singles, first, picked, span,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):
@@ -339,7 +343,7 @@ def backward_keys(
         slot, place = tl.program_id(1) // tiles, tl.program_id(1) % tiles * KEYS + tl.arange(0, KEYS)[:, None]
         own = starts + of_head * (slots + 1) + slot
         low, high = tl.load(own) * (TILES * QUERIES), tl.load(own + 1) * (TILES * QUERIES)
-        key_at = tl.where(low < high, tokens_of(slot, place, sizes, b, sinks, length), length)
+        key_at = tl.where(low < high, tokens_of(slot, place, sizes, b, singles, length), length)
     k = load_rows(key, k_strides, b, h, key_at, count, D, WIDE)
     v = load_rows(value, v_strides, b, h, key_at, count, D, WIDE)
     d_k = tl.zeros([KEYS, WIDE], tl.float32)
@@ -369,12 +373,12 @@ def backward_keys(
         d_o = load_rows(d_out, d_out_strides, b, h, text, length, D, WIDE)
         if FAR:
             added = far_added(
-                chosen, home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first,
-                REACH, CAUSAL,
+                chosen, home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, singles,
+                first, REACH, CAUSAL,
             )
         else:
             added = near_added(
-                valid, distance, b, h, rows[None, :], query_block, key_at, length, WINDOW, REACH, CAUSAL,
+                valid, counted, distance, b, h, rows[None, :], query_block, key_at, length, WINDOW, REACH, CAUSAL,
                 NEAR if order is None else OPENED,
             )
         logits = tl.dot(k, tl.trans(q), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E

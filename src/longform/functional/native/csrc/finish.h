@@ -1,4 +1,4 @@
-/* What follows a product: its epilogue, a residual, rounding; included after units.h and tiles.h. */
+/* What follows a product: GELU, a residual, rounding; included after units.h and tiles.h. */
 
 /* P(X > size) for X from a normal distribution, size >= 0: off by 2e-4 of itself at most where it is over 1e-7. Its
  * logarithm to base 2 is the polynomial. */
@@ -19,49 +19,24 @@ INLINE vec v_gelu(vec x) {
     return v_sub(v_max(v_all(0.0f), x), v_mul(size, v_normal_tail(size)));
 }
 
-/* P(X < x) + x exp(-x² / 2) / sqrt(2 pi), off by 1e-6 at most; of no number, none. */
-INLINE vec v_gelu_slope(vec x) {
-    vec size = v_min(v_all(12.0f), v_abs(x)), tail = v_normal_tail(size);
-    vec density = v_mul(v_exp2(v_mul(v_mul(size, size), v_all(-0.721347520f))), v_all(0.398942280f));
-    vec above = v_fma(size, density, v_sub(v_all(1.0f), tail)); /* of |x|; of -x it is 1 less that */
-    return v_by_sign(x, above, v_sub(v_all(1.0f), above));
-}
-
 /* Pieces of 32 sums on their way to `out`, so many rows of so many panels; `row` and `panel` come next. */
 typedef struct {
     const float *sums;
     const bf16 *residual; /* or missing */
-    bf16 *out, *before_gelu;
-    int64_t residual_row, out_row, before_row, rows, panels, row, panel;
+    bf16 *out;
+    int64_t residual_row, out_row, rows, panels, row, panel;
 } finish;
 
 /* The next piece. */
-INLINE void finish_piece(finish *f, epilogue end) {
+INLINE void finish_piece(finish *f, int gelu) {
     const float *sums = f->sums + (f->panel * GROUP + f->row) * GROUP;
     int64_t column = f->panel * GROUP;
-    bf16 *before = f->before_gelu ? f->before_gelu + f->row * f->before_row + column : 0;
     vec low = v_load(sums), high = v_load(sums + 16);
-    if (end == GELU) {
-        if (before) v_round(before, low, high);
-        low = v_gelu(low), high = v_gelu(high);
-    }
-    if (end == GELU_SLOPE) {
-        low = v_mul(low, v_gelu_slope(v_widen(before)));
-        high = v_mul(high, v_gelu_slope(v_widen(before + 16)));
-    }
+    if (gelu) low = v_gelu(low), high = v_gelu(high);
     if (f->residual) {
         const bf16 *added = f->residual + f->row * f->residual_row + column;
         low = v_add(low, v_widen(added)), high = v_add(high, v_widen(added + 16));
     }
     v_round(f->out + f->row * f->out_row + column, low, high);
-    if (++f->panel == f->panels) f->panel = 0, f->row++;
-}
-
-/* Fetches what finishing a piece will touch. */
-INLINE void fetch_piece(finish *f, epilogue end) {
-    int64_t column = f->panel * GROUP;
-    if (f->before_gelu && end == GELU_SLOPE) FETCH(f->before_gelu + f->row * f->before_row + column);
-    if (f->before_gelu && end == GELU) FETCH_OUT(f->before_gelu + f->row * f->before_row + column);
-    FETCH_OUT(f->out + f->row * f->out_row + column);
     if (++f->panel == f->panels) f->panel = 0, f->row++;
 }

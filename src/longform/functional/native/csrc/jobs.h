@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /* Which structures these are, and what is done with them: VERSION and `digest` of ../jobs.py. */
-#define JOBS_VERSION 1
-#define JOBS_DIGEST 0x90a45f8b
+#define JOBS_VERSION 2
+#define JOBS_DIGEST 0xbdbecc55
 
 typedef uint16_t bf16; /* bfloat16: the upper 16 bits of a float */
 
@@ -56,32 +56,13 @@ typedef struct {
     float scale;
 } attention_gradient_job;
 
-/* How a weight W (D, F) is stored. `TILES`: F / 32 panels of D / 32 pairs of tiles of 16 outputs each, in which a row
- * holds two inputs of every output. `FLOAT32`: its rows, and `FLOAT32_TRANSPOSED`: the rows of its transpose (F, D);
- * these two are rounded on the way, and the bias is floats too. */
-typedef enum { TILES, FLOAT32, FLOAT32_TRANSPOSED } weight_kind;
-
-/* What follows a product plus its bias: nothing, GELU, or in the gradient of GELU its slope at `before_gelu`. */
-typedef enum { NO_EPILOGUE, GELU, GELU_SLOPE } epilogue;
-
-/* `out` (n, F) = x (n, D) W + bias (F), then the epilogue, then plus `residual` (n, F); sums are floats, rounded once.
- * `bias` and `residual` may be missing. `before_gelu` (n, F) is written by the epilogue GELU where it is there, and
- * read by GELU_SLOPE. D and F are multiples of 32. Each row is contiguous; `x_row` and its like are the elements from one row to the next. */
+/* `out` (n, F) = x (n, D) W + bias (F), then GELU where `gelu` is 1, then plus `residual` (n, F); sums are floats,
+ * rounded once. `bias` and `residual` may be missing. `weight`: F / 32 panels of D / 32 pairs of tiles of 16 outputs
+ * each, in which a row holds two inputs of every output. D and F are multiples of 32. Each row is contiguous; `x_row`
+ * and its like are the elements from one row to the next. */
 typedef struct {
-    const bf16 *x;
-    const void *weight, *bias;
-    const bf16 *residual;
-    bf16 *out, *before_gelu;
-    int64_t x_row, weight_row, residual_row, out_row, before_row;
-    int64_t rows, inputs, outputs, kind, epilogue;
+    const bf16 *x, *weight, *bias, *residual;
+    bf16 *out;
+    int64_t x_row, residual_row, out_row, rows, inputs, outputs, gelu;
     WORKERS;
 } linear_job;
-
-/* `d_weight` (F, D) = `d_out` (n, F) transposed times `x` (n, D), and `d_bias` (F) = the sums of `d_out`, in floats;
- * `d_bias` may be missing. D and F are multiples of 32. `d_weight` is contiguous, the others' rows are. */
-typedef struct {
-    const bf16 *x, *d_out;
-    float *d_weight, *d_bias;
-    int64_t x_row, d_out_row, rows, inputs, outputs;
-    WORKERS;
-} weight_gradient_job;

@@ -18,7 +18,6 @@ int longform_grants_amx(void) { return 0; }
 /* What a library of other sources would have otherwise; the sizes are in the order of JOBS in ../jobs.py. */
 const int64_t longform_built_for[] = {
     JOBS_VERSION, JOBS_DIGEST, sizeof(attention_job), sizeof(attention_gradient_job), sizeof(linear_job),
-    sizeof(weight_gradient_job),
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled kernels, read by library.py.", 0, NULL,

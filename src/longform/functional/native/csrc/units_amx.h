@@ -2,7 +2,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define UNITS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,prfchw,amx-tile,amx-bf16")))
+#define UNITS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")))
 #include "vectors_avx512.h"
 
 typedef struct {

@@ -1,6 +1,6 @@
 /* Tiles of 16 x 16 floats in the nearest cache, multiplied by AVX512-bf16 in registers: for CPUs without AMX. A tile of
  * sums, 0 to 3, is memory of the thread; a factor, 4 to 7, is where its rows are. */
-#define UNITS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,prfchw")))
+#define UNITS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 #include "vectors_avx512.h"
 
 typedef struct {

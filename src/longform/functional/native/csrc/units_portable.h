@@ -56,7 +56,6 @@ INLINE void tile_dot(int out, int left, int right) {
 #define TILE_STORE(t, to, bytes) tile_store(t, to, bytes)
 #define TILE_DOT(c, a, b) tile_dot(c, a, b)
 #define FETCH(from) ((void)(from))
-#define FETCH_OUT(to) ((void)(to))
 
 #define EACH(expression)                                     \
     vec out;                                                 \
@@ -65,7 +64,6 @@ INLINE void tile_dot(int out, int left, int right) {
 
 INLINE vec v_load(const float *x) { EACH(x[i]); }
 INLINE void v_store(float *to, vec x) { memcpy(to, x.x, sizeof x.x); }
-INLINE void v_store_past(float *to, vec x) { v_store(to, x); }
 INLINE vec v_all(float x) { EACH(x); }
 INLINE vec v_add(vec a, vec b) { EACH(a.x[i] + b.x[i]); }
 INLINE vec v_sub(vec a, vec b) { EACH(a.x[i] - b.x[i]); }
@@ -76,7 +74,6 @@ INLINE vec v_max(vec a, vec b) { EACH(a.x[i] > b.x[i] ? a.x[i] : b.x[i]); }
 INLINE vec v_min(vec a, vec b) { EACH(a.x[i] < b.x[i] ? a.x[i] : b.x[i]); }
 INLINE vec v_abs(vec a) { EACH(fabsf(a.x[i])); }
 INLINE vec v_widen(const bf16 *x) { EACH(wide(x[i])); }
-INLINE vec v_by_sign(vec x, vec positive, vec negative) { EACH(x.x[i] < 0 ? negative.x[i] : positive.x[i]); }
 INLINE vec v_exp2(vec a) { EACH(exp2f(a.x[i])); }
 
 INLINE float v_largest(vec a) {

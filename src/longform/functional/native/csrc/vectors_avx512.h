@@ -8,11 +8,9 @@
 typedef __m512 vec;
 
 #define FETCH(from) _mm_prefetch((const char *)(from), _MM_HINT_T1)
-#define FETCH_OUT(to) _mm_prefetch((const char *)(to), _MM_HINT_ET0) /* to write there */
 
 INLINE vec v_load(const float *x) { return _mm512_loadu_ps(x); }
 INLINE void v_store(float *to, vec x) { _mm512_storeu_ps(to, x); }
-INLINE void v_store_past(float *to, vec x) { _mm512_stream_ps(to, x); } /* past the caches; to a whole line */
 INLINE vec v_all(float x) { return _mm512_set1_ps(x); }
 INLINE vec v_add(vec a, vec b) { return _mm512_add_ps(a, b); }
 INLINE vec v_sub(vec a, vec b) { return _mm512_sub_ps(a, b); }
@@ -22,10 +20,6 @@ INLINE vec v_fms(vec a, vec b, vec c) { return _mm512_fmsub_ps(a, b, c); }
 INLINE vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
 INLINE vec v_min(vec a, vec b) { return _mm512_min_ps(a, b); }
 INLINE vec v_abs(vec a) { return _mm512_abs_ps(a); }
-/* `negative` where x < 0, else `positive`. */
-INLINE vec v_by_sign(vec x, vec positive, vec negative) {
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), positive, negative);
-}
 
 INLINE float v_largest(vec a) { return _mm512_reduce_max_ps(a); }
 INLINE float v_sum(vec a) { return _mm512_reduce_add_ps(a); }

@@ -1,2 +1,0 @@
-#define USE_AMX
-#include "weight_gradient.c"

@@ -1,2 +1,0 @@
-#define USE_AVX512
-#include "weight_gradient.c"

@@ -1,0 +1,1 @@
+"""Texts for Longform's encoders: readers, inference, search, training, serving, export and the command line."""

@@ -1,0 +1,152 @@
+"""A corpus: texts that can be read again, and the same as one file of token ids.
+
+The file, a memory map, holds the documents' content tokens one after the other, without special tokens, so that one
+cache serves every length. A cache folder appears whole or not at all.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from tqdm import tqdm
+
+from longform.errors import ConfigurationError, DataError, some
+from longform.files import made_once
+from longform.pretrained.tokenizers import content_ids
+from longform_text.data.given import InMemory, elements, python_values, source_of
+from longform_text.data.progress import hidden
+from longform_text.data.records import DATASET_PREFIX
+from longform_text.data.text import STANDARD_INPUT, Document, look, read_documents, text_of, usable_texts
+
+TOKENS, ENDS = "tokens.bin", "document_ends.npy"
+DOCUMENTS_AT_ONCE = 128  # tokenised together
+SHOWN = 5  # names of files in a warning
+
+
+@dataclass(frozen=True)
+class CorpusFiles:
+    """Documents of files, folders or ``hf:`` data sets, read from the beginning each time they are iterated over."""
+
+    sources: tuple[str, ...]
+    text_field: str = "text"
+
+    def __iter__(self) -> Iterator[Document]:
+        return read_documents(list(self.sources), text_field=self.text_field)
+
+    def read_again(self, purpose: str = "the next pass or after an interruption") -> Self:
+        """Itself, for what reads it more than once. Raises ConfigurationError where standard input is a source."""
+        if STANDARD_INPUT in self.sources:
+            raise ConfigurationError(f'"-" cannot be read again for {purpose}: name a file')
+        return self
+
+
+Corpus = CorpusFiles | Iterable[str | Document]
+
+
+def corpus_of(given: Any, text_field: str = "text") -> Corpus:
+    """Texts (``data.given``) that can be read again and again: files, a list, a column of a table, a stream.
+
+    ``text_field``: of records, rows and tables. Raises DataError for what holds no texts (``look``),
+    ConfigurationError for standard input.
+    """
+    if isinstance(given, CorpusFiles):
+        if passed_over := look(given.sources, given.text_field):
+            said = f"{len(passed_over):,} files of no kind that is read are passed over: {some(passed_over, SHOWN)}"
+            warnings.warn(said, stacklevel=3)
+        return given.read_again()
+    source = source_of(given)
+    if not isinstance(source, InMemory):
+        return corpus_of(CorpusFiles(tuple(map(str, source)), text_field))
+    texts = python_values(elements(source.given, text_field))
+    usable: Any = usable_texts(texts, text_field=text_field)
+    return list(usable) if isinstance(texts, list) else texts
+
+
+@dataclass(frozen=True)
+class CorpusTexts:
+    """The texts of a corpus, of at most ``limit`` documents; those with nothing but white space are left out."""
+
+    corpus: Corpus
+    limit: int | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        texts = map(text_of, self.corpus)
+        return (text for text in islice(texts, self.limit) if text.strip())
+
+
+def input_paths(inputs: Iterable[Any]) -> Iterator[str | Path]:
+    """Paths of ``inputs``, which an output must not be (``longform.files.check_output``).
+
+    ``inputs``: names of models and sources, lists of them, corpora of files; what is in memory is passed over.
+    """
+    for given in inputs:
+        if isinstance(given, CorpusFiles | list):
+            yield from input_paths(given.sources if isinstance(given, CorpusFiles) else given)
+        elif isinstance(given, str) and given == STANDARD_INPUT:
+            yield "/dev/stdin"
+        elif isinstance(given, str) and given.startswith(DATASET_PREFIX):
+            yield given.removeprefix(DATASET_PREFIX).partition(":")[0]
+        elif isinstance(given, str | Path):
+            yield given
+
+
+class TokenStore(NamedTuple):
+    """``tokens`` (T,) unsigned integers in a memory map; ``ends`` (documents,): where each document ends in them."""
+
+    tokens: np.ndarray
+    ends: np.ndarray
+
+    def lengths(self) -> np.ndarray:
+        """Tokens of each document."""
+        return np.diff(self.ends, prepend=0)
+
+
+def token_store(
+    corpus: Corpus, tokenizer: Any, folder: Path, *, limit: int | None = None, progress: bool = False
+) -> TokenStore:
+    """The tokens of the corpus from ``folder``, written there first, by one process, where it does not exist.
+
+    Raises DataError for an empty corpus, and where the folder's files were cut short.
+    """
+    texts = CorpusTexts(corpus, limit)
+    made_once(folder, lambda unfinished: _write(texts, tokenizer, unfinished, progress=progress))
+    return _open(folder)
+
+
+def _write(texts: Iterable[str], tokenizer: Any, folder: Path, *, progress: bool) -> None:
+    """Tokenise every text into ``folder``; only one part of them is in memory."""
+    kind = np.dtype(np.uint16 if len(tokenizer) <= 2**16 else np.uint32)
+    ends: list[int] = []
+    total = 0
+    with (folder / TOKENS).open("wb") as file:
+        for ids in tokenized(texts, tokenizer, progress=progress):
+            np.asarray(ids, dtype=kind).tofile(file)
+            total += len(ids)
+            ends.append(total)
+    if not total:
+        raise DataError("the corpus is empty: it has no document with text in it")
+    np.save(folder / ENDS, np.asarray(ends, dtype=np.int64))
+
+
+def tokenized(texts: Iterable[str], tokenizer: Any, *, progress: bool = False) -> Iterator[list[int]]:
+    """Content token ids of each text that has any."""
+    remaining = iter(texts)
+    with tqdm(desc="tokenising", unit=" documents", disable=hidden(progress)) as bar:
+        while some := list(islice(remaining, DOCUMENTS_AT_ONCE)):
+            yield from (ids for ids in content_ids(tokenizer, some) if ids)
+            bar.update(len(some))
+
+
+def _open(folder: Path) -> TokenStore:
+    try:
+        ends = np.load(folder / ENDS, allow_pickle=False)
+        total, size = int(ends[-1]), (folder / TOKENS).stat().st_size
+        if size not in (2 * total, 4 * total):
+            raise ValueError(f"{size:,} bytes for {total:,} tokens")
+        return TokenStore(np.memmap(folder / TOKENS, dtype=f"uint{8 * size // total}", mode="r"), ends)
+    except (OSError, ValueError, IndexError) as error:
+        raise DataError(f'the token cache "{folder}" cannot be read ({error}): delete it to make it again') from error

@@ -1,0 +1,263 @@
+"""Index of documents in a folder: what is new is read, and a question finds documents and the passages that answer it.
+
+Axes: N passages, G documents, D embedding size.
+"""
+
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from tqdm import tqdm
+
+from longform.errors import ConfigurationError, DataError, InputError
+from longform.files import check_same, file_key, only_writer
+from longform_text.data.files import files_below, once
+from longform_text.data.progress import hidden
+from longform_text.data.text import written
+from longform_text.search import store
+from longform_text.search.adding import Adding
+from longform_text.search.model import Model
+from longform_text.search.ranking import Hit, Searched, place_of
+from longform_text.search.reading import READ, is_read, option_of
+from longform_text.search.store import ANEW, FileEntry, Store
+
+if TYPE_CHECKING:
+    from longform_text.inference.encoders import Encoder
+
+OTHERWISE = "another folder for the index (--index)"
+WHY_EMPTY = "is a disk not there? To forget them, delete the folder of the index"
+
+
+class Report(NamedTuple):
+    """Result of an ``Index.add``: files that were read and removed, the tokens and seconds of that, the files newly
+    passed over, in whole or in part, with the reason, and what else is to be said.
+    """
+
+    read: int
+    removed: int
+    tokens: int
+    seconds: float
+    passed_over: dict[str, str]
+    remarks: tuple[str, ...] = ()
+
+
+class Scan(NamedTuple):
+    """Files of the sources by name, their ``paths``, names of those that are gone there, and remarks."""
+
+    there: dict[str, FileEntry]
+    paths: dict[str, Path]
+    gone: list[str]
+    remarks: tuple[str, ...]
+
+    def is_known(self, known: Mapping[str, FileEntry]) -> bool:
+        """Whether there is nothing that the index, whose files are ``known``, has not."""
+        waits = any(entry.waits for entry in self.there.values())
+        return not waits and not self.gone and self.there.items() <= known.items()
+
+
+class Index:
+    """Documents of folders and files, searched by a question.
+
+    ``folder``: of the index itself, which is made; its layout is in ``longform_text.search.store``. ``encoder``: an
+    Encoder, or what ``Encoder.from_pretrained`` takes. ``chunk_tokens``: tokens of a passage at most, and at most half
+    of what the model takes. ``title_weight``: of the vector of a document's title, read by itself, that is added to
+    each of its passages' vectors; both have length 1 before. ``device``: of an encoder that is loaded here. An index is
+    opened with the encoder and numbers that it was made with. Raises ConfigurationError, naming both, for others,
+    CheckpointError for a damaged index.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        encoder: "Encoder | str | Path" = "minilm-16k",
+        *,
+        chunk_tokens: int = 256,
+        title_weight: float = 0.0,
+        device: str = "auto",
+    ) -> None:
+        if chunk_tokens < 1:
+            raise ConfigurationError(f"chunk_tokens is {chunk_tokens}; it is at least 1")
+        if not 0 <= title_weight < math.inf:
+            raise ConfigurationError(f"title_weight is {title_weight}; it is 0 or more, and finite")
+        self.folder = Path(os.path.abspath(Path(folder).expanduser()))
+        self._model, self._store = Model(encoder, device, chunk_tokens, title_weight), Store(self.folder)
+        self._searched: Searched | None = None
+        self.seconds_left: float | None = None  # of an ``add`` in another thread; None: nothing is being read
+        self.report = Report(0, 0, 0, 0.0, {})
+        with self._store.reading() as database:
+            self._check(database)
+
+    @property
+    def encoder(self) -> "Encoder":
+        """The encoder, loaded when it is first needed."""
+        return self._model.encoder
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Tokens of a passage at most."""
+        return self._model.chunk_tokens
+
+    @property
+    def files(self) -> dict[str, FileEntry]:
+        """State of every file by its name, relative to the folder that holds the index."""
+        with self._store.reading() as database:
+            return store.entries_of(database)
+
+    def passed_over(self) -> dict[str, str]:
+        """Why files, or parts of them, are not searched, by name."""
+        return {name: entry.reason for name, entry in self.files.items() if entry.reason}
+
+    def __len__(self) -> int:
+        """Passages."""
+        with self._store.reading() as database:
+            return database.execute("SELECT count(*) FROM passages").fetchone()[0]
+
+    def add(self, *sources: str | Path, text_field: str = "text", progress: bool = False) -> Self:
+        """Read what is new or changed in folders and files, forget what is gone there; ``report`` says what was done.
+
+        Hidden files are passed over, others that cannot be read are named with the reason. A folder in which nothing is
+        left keeps its files in the index: it may be a disk that is not there. ``text_field``: of records. What is read
+        is searched at once, also from other threads; a killed process goes on at the next call. Raises
+        ConfigurationError where another process is writing the index, or nothing can be written, DataError for sources
+        that do not exist.
+        """
+        started, before = time.perf_counter(), self.files
+        scan = self._scan(sources, before, text_field)
+        if scan.is_known(before):
+            self.report = Report(0, 0, 0, time.perf_counter() - started, {}, scan.remarks)
+            return self
+        with self._writing() as (database, older):
+            before = store.entries_of(database)
+            scan = self._scan(sources, before, text_field)
+            waiting = {name: entry for name, entry in scan.there.items() if entry.waits}
+            done = {name: entry for name, entry in scan.there.items() if name not in waiting}
+            with store.changing(database):
+                store.forget(database, [*scan.gone, *(name for name in done if done[name].differs(before.get(name)))])
+                store.put(database, dict(done.items() - before.items()))
+            adding = Adding(self._model, database, before, waiting, scan.paths)
+            adding.run(text_field, self._progress(adding, shown=progress and bool(waiting)))
+            after = store.entries_of(database)
+        passed = {name: entry.reason for name, entry in after.items() if entry.is_newly_passed_over(before.get(name))}
+        read, seconds = sum(after[name].whole for name in waiting), time.perf_counter() - started
+        self.report = Report(read, len(scan.gone), adding.tokens, seconds, passed, (*older, *scan.remarks))
+        return self
+
+    def search(
+        self, question: str, k: int = 10, *, passages: int = 1, within: Sequence[str | Path] | None = None
+    ) -> list[Hit]:
+        """The ``k`` best documents for a question, the best ``passages`` of each.
+
+        Documents are ranked by their nearest passage and by BM25, passages by their vector and by BM25, and both ranks
+        are fused. ``within``: folders and files that are searched; None: all. Raises InputError for an empty question,
+        ConfigurationError for less than one document or passage.
+        """
+        question = question.encode("utf-8", "replace").decode()  # bytes of a terminal need not be UTF-8
+        if not question.strip():
+            raise InputError("the question is empty")
+        if k < 1 or passages < 1:
+            raise ConfigurationError(f"k={k} and passages={passages}; both are at least 1")
+        vector = self._model.question(question)
+        with self._store.reading() as database:
+            searched = self._searched = Searched.of(database, self._searched)
+            files = None if within is None else {*self._below(store.entries_of(database), within)}
+            return searched.best(database, question, vector, k, passages, files)
+
+    def document(self, name: str) -> tuple[str, list[tuple[str, str]]]:
+        """The title of a document, and the place and text of each of its passages, in order; none where it is not."""
+        query = """SELECT title, unit, number, start, "end", text FROM documents
+            JOIN passages ON document = documents.id WHERE documents.name = ? ORDER BY passages.id"""
+        with self._store.reading() as database:
+            rows = database.execute(query, (name,)).fetchall()
+        return (rows[0][0] if rows else ""), [(place_of(*place), text) for _, *place, text in rows]
+
+    def _check(self, database: sqlite3.Connection) -> None:
+        """Raise ConfigurationError where the index was made with another encoder, or other numbers."""
+        if identity := store.about(database)[0]:
+            check_same(self.folder, identity, self._model.identity(identity), otherwise=OTHERWISE)
+
+    @contextmanager
+    def _writing(self) -> Generator[tuple[sqlite3.Connection, list[str]]]:
+        """The index, which nobody else writes meanwhile, and a remark where an older one was deleted."""
+        try:
+            with only_writer(self.folder):
+                older = [f'the index "{self.folder}" was of an older format, and is made anew'] * self._store.cleared()
+                with self._store.writing() as database:
+                    self._check(database)
+                    yield database, older
+        except OSError as error:
+            raise ConfigurationError(
+                f'the index "{self.folder}" cannot be written ({error.strerror}): what is new is not read; give '
+                f"{OTHERWISE}"
+            ) from error
+        finally:
+            self.seconds_left = None
+
+    def _progress(self, adding: Adding, *, shown: bool) -> Callable[[int], None]:
+        """A function that is told tokens that were read, and shows how many there are, and how long it will take."""
+        bar, began = tqdm(unit=" tokens", unit_scale=True, disable=hidden(shown)), time.monotonic()
+
+        def told(tokens: int) -> None:
+            bar.total = adding.total()
+            bar.update(tokens)
+            self.seconds_left = (time.monotonic() - began) * (bar.total - adding.tokens) / adding.tokens
+
+        return told
+
+    def _below(self, names: Iterable[str], places: Iterable[str | Path]) -> Iterator[str]:
+        """Names, of the given ones, of files in the ``places``, or of these themselves."""
+        above = [os.path.abspath(Path(place).expanduser()) for place in places]
+        for name in names:
+            path = os.path.normpath(self.folder.parent / name)
+            if any(path == place or path.startswith(os.path.join(place, "")) for place in above):
+                yield name
+
+    def _scan(self, sources: Sequence[str | Path], known: Mapping[str, FileEntry], text_field: str) -> Scan:
+        """The files of the sources now; the entries of those that have not changed are the ``known`` ones."""
+        paths, gone, remarks, unread = list[str](), set[str](), list[str](), dict[str, str]()
+        for source in sources:
+            place = os.path.abspath(Path(source).expanduser())
+            if not os.path.exists(place):
+                raise DataError(f'"{place}" does not exist')
+            found, own = files_below(place, but=(".",), unread=unread), {*self._below(known, [place])}
+            paths += found
+            if own and not found and place not in unread:
+                remarks.append(f'"{place}" is empty, and its {len(own):,} files stay in the index: {WHY_EMPTY}')
+            else:
+                gone |= own
+        by_name = {self._name(path): Path(path) for path in (*unread, *once(paths))}
+        there = {self._name(path): FileEntry(ANEW, 0, "", reason=reason) for path, reason in unread.items()}
+        for name, path in by_name.items():
+            if name not in there and not path.is_relative_to(self.folder):
+                entry = _entry(path, known.get(name), text_field)
+                there |= {name: entry} if entry else {}
+        kept = {*self._below(known, unread)}
+        return Scan(there, by_name, sorted(gone - there.keys() - kept), tuple(remarks))
+
+    def _name(self, path: str) -> str:
+        return written(os.path.relpath(path, self.folder.parent))
+
+
+def _entry(path: Path, known: FileEntry | None, text_field: str) -> FileEntry | None:
+    """The entry of a file, the ``known`` one where it has not changed; None where it is gone meanwhile."""
+    how = option_of(path, text_field)
+    try:
+        about = os.stat(path)
+        state = (about.st_size, about.st_mtime_ns)
+        if known and (known.size, known.changed, known.how) == (*state, how):
+            return known
+        if not is_read(path):
+            return FileEntry(*state, "", reason=f"of no kind that is read ({READ})")
+        key = file_key(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return FileEntry(ANEW, 0, "", reason=f"it cannot be read ({error.strerror})")
+    if known and (known.key, known.how) == (key, how) and known.size != ANEW:
+        return replace(known, size=state[0], changed=state[1])
+    return FileEntry(*state, key, how)

@@ -1,0 +1,120 @@
+"""Numbers that stop being finite: the run stops, says what is to blame, and gives no such model back."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModel, BertModel
+
+from longform.errors import CheckpointError, DataError, InputError
+from longform_text.training.distillation.run import distill
+from longform_text.training.distillation.settings import DistillationSettings
+from longform_text.training.finetuning.run import finetune
+from longform_text.training.finetuning.settings import FinetuningSettings
+from longform_text.training.labels import Examples
+from longform_text.training.trainer import Trainer, check_end, check_loss, check_start
+
+EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
+VALUES = EXAMPLES._replace(labels=[1.0, 0.5] * 8)
+SETTINGS = FinetuningSettings(
+    max_steps=4,
+    per_device_train_batch_size=4,
+    validation_fraction=0.25,
+    bf16=False,
+    lr_scheduler_type="constant",
+)
+
+
+def _train(folder: Path, examples: Examples = EXAMPLES, **changes: Any) -> nn.Module:
+    return finetune(folder, examples, dataclasses.replace(SETTINGS, **changes), progress=False).model
+
+
+def _poison(model: nn.Module, value: float) -> nn.Module:
+    next(p for name, p in model.named_parameters() if "LayerNorm.weight" in name).data[0] = value
+    return model
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_that_is_not_finite_is_not_trained(
+    value: float, student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    _poison(AutoModel.from_pretrained(student_folder), value).save_pretrained(broken)
+    for file in student_folder.glob("tokenizer*"):
+        (broken / file.name).write_bytes(file.read_bytes())
+    settings = DistillationSettings(length=48, min_length=12, max_steps=1, heldout_documents=4, bf16=False)
+    with pytest.raises(CheckpointError, match=r"the model to train has weights .*LayerNorm\.weight.*a sound one"):
+        _train(broken)
+    with pytest.raises(CheckpointError, match="the model to train has weights"):
+        distill(broken, teacher, texts, settings, output=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(CheckpointError, match="the teacher has weights that are NaN or infinite"):
+        distill(student_folder, _poison(teacher, value), texts, settings, progress=False)
+
+
+@pytest.mark.parametrize("step", [1, 3, 4])
+def test_weights_that_an_update_broke_are_blamed_on_the_learning_rate(
+    step: int, student_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Trainer.create_optimizer
+
+    def breaking(self: Trainer, model: Any = None) -> torch.optim.Optimizer:
+        optimizer = make(self, model)
+        taken: list[int] = []
+
+        def poison(*_: Any) -> None:
+            taken.append(1)
+            if len(taken) == step:
+                _poison(self.model, float("nan"))
+
+        optimizer.register_step_post_hook(poison)
+        return optimizer
+
+    monkeypatch.setattr(Trainer, "create_optimizer", breaking)
+    with pytest.raises(InputError, match=r"NaN or infinite.*lower learning_rate \(5e-05\)"):
+        _train(student_folder, max_steps=4)
+
+
+def test_a_rate_far_too_high_gives_no_model(student_folder: Path) -> None:
+    with pytest.raises(InputError, match="lower learning_rate"):
+        _train(student_folder, learning_rate=1e38, max_steps=1)
+
+
+def test_labels_too_large_to_learn_are_blamed(student_folder: Path) -> None:
+    with pytest.raises(InputError, match=r"the loss is inf at step 1, while every weight is finite.*extreme size"):
+        _train(student_folder, VALUES._replace(labels=[1e30, -1e30] * 8), task="regression")
+
+
+@pytest.mark.parametrize("label", [float("inf"), float("-inf"), 10**400, np.float32("inf")])
+def test_values_that_are_not_finite_are_named(label: Any, student_folder: Path) -> None:
+    labels = [*VALUES.labels[:3], label, *VALUES.labels[4:]]
+    with pytest.raises(DataError, match=r"the training part: the label .*text 3"):
+        _train(student_folder, VALUES._replace(labels=labels), task="regression")
+
+
+@pytest.mark.parametrize("label", [float("nan"), np.float32("nan"), None, ""])
+def test_a_text_without_a_label_is_left_out_and_counted(
+    label: Any, student_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = VALUES._replace(labels=[*VALUES.labels[:3], label, *VALUES.labels[4:]])
+    with pytest.warns(UserWarning, match="1 texts without a label are left out"):
+        finetune(student_folder, some, FinetuningSettings(max_steps=1), validation=VALUES)
+    assert "15 to train on, 16 held out" in capsys.readouterr().err
+
+
+def test_each_number_of_a_step_is_looked_at() -> None:
+    model = nn.Linear(2, 2)
+    check_loss(model, 1.0, step=1, rate=0.1)
+    with pytest.raises(InputError, match="the loss is nan at step 2, while every weight is finite"):
+        check_loss(model, float("nan"), step=2, rate=0.1)
+    model.weight.data[0, 0] = float("inf")
+    with pytest.raises(InputError, match=r"the loss is nan at step 3, because the update before .*\(weight\)"):
+        check_loss(model, float("nan"), step=3, rate=0.1)
+    with pytest.raises(InputError, match=r"the last update made weights NaN or infinite \(weight\)"):
+        check_end(model, rate=0.1)
+    with pytest.raises(CheckpointError, match="it has weights that are NaN"):
+        check_start(model, "it")
