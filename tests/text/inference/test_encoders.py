@@ -330,7 +330,7 @@ def cleaned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return clean_text(given)
 
     for module in ("data.text", "data.records", "inference.encoders", "inference.chunks"):
-        monkeypatch.setattr(f"longform.{module}.clean_text", counting)
+        monkeypatch.setattr(f"longform_text.{module}.clean_text", counting)
     return found
 
 
