@@ -14,8 +14,7 @@ from longform.functional.conditions import native_bfloat16
 from longform.functional.linear import onednn
 from longform.functional.native import library
 from longform_lab.speed import precision
-from longform_text.training.run import training_arguments
-from longform_text.training.settings import TrainingSettings
+from longform_text.training.engine import settings
 
 CPU = torch.device("cpu")
 CAPS = list(units.CAPS)
@@ -111,5 +110,5 @@ def test_gpus_count_without_emulation(monkeypatch):
 
 
 def test_training_and_benchmark_ask_the_same_function():
-    assert training_arguments(TrainingSettings(use_cpu=True), None).bf16 == native_bfloat16(CPU)
+    assert settings.compute_dtype("auto", CPU) is (torch.bfloat16 if native_bfloat16(CPU) else torch.float32)
     assert precision.native_bfloat16 is native_bfloat16
