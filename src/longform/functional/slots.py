@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from longform.errors import InputError
-from longform.functional.execution import Execution, constant, execution_mode, has_values
+from longform.functional.execution import Execution, constant, execution_mode, has_values, unrounded
 from longform.functional.masks import blank_padding, document_lengths, is_compiled, unseen_lengths
 from longform.functional.triton_support import DTYPES, OPTIONS, attempt, has_triton
 
@@ -183,7 +183,7 @@ def _sums_of_runs(x: Tensor, size: int, counted: Tensor | None, part: slice) -> 
         return runs.sum(dim=2)
     # A product: as fast as the sum, where blanking what is not counted took three times as long.
     weights = in_runs(counted[:, part, None].to(x.dtype), size, 0.0)[..., 0]
-    with torch.autocast(x.device.type, enabled=False):
+    with unrounded(x):
         return torch.einsum("bsc,bscf->bsf", weights, runs)
 
 

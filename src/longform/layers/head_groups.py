@@ -57,7 +57,7 @@ def _usable(slots: Slots, heads: int) -> Tensor:
 
 
 def in_front(x: Tensor, length: int, axis: int) -> Tensor:
-    """x with zeros (False) in front along ``axis``, up to ``length``."""
+    """x (..., n, ...) with zeros (False) in front along ``axis``, up to ``length``: (..., length, ...)."""
     room = length - x.shape[axis]
     if not room:
         return x

@@ -131,7 +131,7 @@ def _of_documents(runner: TextModel, settings: InferenceSettings) -> Results:
     options = chosen(settings, "strategy", "overlap", "on_long") | {"max_tokens_per_batch": settings.batch_tokens}
 
     def results(documents: Iterator[Document], computed: Computed) -> Iterator[Made]:
-        for outcome in runner.outcomes(documents, computed=computed, **options):
+        for outcome in runner.run(documents, computed=computed, **options):
             yield Made(outcome.values[None], [{"tokens": outcome.tokens, "truncated": outcome.truncated}])
 
     return results

@@ -14,7 +14,7 @@ from tiny_models import make_sentence_transformer, save_bert
 from transformers import AutoModel
 
 import longform
-from longform.errors import ConversionError, DataError
+from longform.errors import ConversionError
 from longform_text.cli.main import main
 
 COUNTED = ["the near text", "The far text", "the good", "the of the the"]  # the: in 4 of 4; text: 2; far: 1; bad: 0
@@ -106,7 +106,8 @@ def test_what_has_no_mean_is_said(
 
 
 def test_texts_are_counted_in_and_a_tokenizer_counts(source: Path) -> None:
-    with pytest.raises(DataError, match="no documents"):
-        longform.convert(source, max_length=64, idf=[])
+    for texts in ([], "one text", [str(source)], [1]):
+        with pytest.raises(ConversionError, match="give the texts themselves, at least one"):
+            longform.convert(source, max_length=64, idf=texts)
     with pytest.raises(ConversionError, match="no tokenizer"):
         longform.convert(AutoModel.from_pretrained(source), max_length=64, idf=COUNTED)

@@ -82,7 +82,7 @@ def test_arguments_that_would_change_a_result_are_refused(head):
 def test_other_unknown_arguments_are_named(head):
     made, ids = model("mean-window", head), IDS
     expected = made(ids)[0]
-    for name in ("global_attention_mask", "atention_mask", "use_cache"):
+    for name in ("visual_embeds", "atention_mask", "use_cache"):
         with pytest.warns(UserWarning, match=f"^{name} is no argument") as said:
             assert torch.equal(made(ids, **{name: torch.ones(2, 5)})[0], expected)
         assert len(said) == 1

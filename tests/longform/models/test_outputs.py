@@ -138,4 +138,4 @@ def test_effective_maps_of_a_model(kind):
 
 def test_no_map_of_maxima():
     with pytest.raises(InputError, match="MaxProjection has no n x n map"):
-        effective_maps(model("max"), **text(1, 5))
+        effective_maps(model("max"), **text(1, 29))

@@ -98,7 +98,11 @@ def test_a_misspelled_option_says_what_is_near(
         (["--some-name", "2.5"], '--some-name is "2.5"; it is a whole number'),
         (["--kind", "men"], '--kind is "men"; it is one of mean, cls or null; did you mean "mean"?'),
         (["--some", "3"], 'there is no option "--some"; did you mean "--some-name"?'),
-        (["--zzz"], 'there is no option "--zzz"; longform convert --help lists all options'),
+        (
+            ["--zzz"],
+            'there is no option "--zzz"; longform convert --help lists all options; a text that begins with a dash '
+            'comes after " -- "',
+        ),
         (
             ["--restart", "true"],
             "nothing before it takes true: arguments without a name come before options; "

@@ -147,8 +147,9 @@ def test_bytes_that_are_not_utf_8_are_an_error_with_their_line_unless_the_encodi
         assert "Käse" in "".join(read_as(given, path))
         if path == "-":
             feed_stdin(monkeypatch, coded)
-        with pytest.raises(DataError, match="is not in ascii: "):
-            read_as("ascii", path)
+        if given == "cp1252" or path == "-":  # the mark of UTF-16 in front of a file counts more than a name
+            with pytest.raises(DataError, match="is not in ascii: "):
+                read_as("ascii", path)
 
 
 def test_an_encoding_that_there_is_not(tmp_path: Path) -> None:
