@@ -103,10 +103,10 @@ def build(dim: int, dtype: torch.dtype, window: int, padded: bool, distances: bo
     biases = torch.empty(heads), torch.empty(heads, 2 * window + 1) if distances else None
     marks = torch.empty(batch, length).byte(), torch.empty(batch, 2).int()
     blocks, home = -(-length // window), torch.empty(batch, slots).long()
-    parts = home, torch.empty(batch, slots), torch.empty(batch, blocks), None, None
+    parts = home, torch.empty(batch, slots), torch.empty(batch, blocks), None, None, None
     if selected:
         chosen = torch.zeros(batch, heads, blocks, selected, dtype=torch.int32)
-        parts = home, torch.empty(batch, heads, blocks, slots), None, chosen, torch.full((batch,), 4)
+        parts = home, torch.empty(batch, heads, blocks, slots), None, chosen, torch.full((batch,), 4), None
     given = [*by_token[:3], *memory, *biases, *(marks if padded else (None, None)), *parts]
     options = window, 1, None, False, 4 if selected else None
     out, lse = triton_kernel._forward(given, *options)

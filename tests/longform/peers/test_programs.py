@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from peers.torchvision_stand_in import torchvision
+from torchvision_stand_in import torchvision
 from torch import nn
 
 from longform import (
