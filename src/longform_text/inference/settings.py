@@ -159,8 +159,8 @@ class InferenceResult:
     empty: int
     replaced_characters: int
     unread_characters: int  # of documents longer than ``max_characters``
-    passed_over_files: int  # of folders: of no kind that is read
-    passed_over: list[str]  # their names
+    passed_over_files: int  # of folders: of no kind that is read, or that cannot be read
+    passed_over: list[str]  # their names, and why they cannot be read
     seconds: float
     tokens_per_second: float
     failed: int | None = None  # rows that could not be read or computed, of an output in parts

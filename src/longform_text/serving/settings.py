@@ -21,7 +21,7 @@ class ServingSettings:
         documents: folder that /v1/search and the page search; null: none.
         text_field: of the documents that are records, which holds their text.
         max_length: tokens taken of a text; null: all that fit.
-        on_long: a text over that, where a request does not say: cut it (and say so in a header), or refuse it.
+        on_long: a text over that, cut it (and say so in a header), or refuse it.
         dtype: auto is bfloat16 where it is fast.
         device: auto is the first GPU of CUDA, else the CPU.
         graphs: on CUDA passes are captured and replayed, Longforms only; false: never.

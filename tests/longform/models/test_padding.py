@@ -19,7 +19,6 @@ from longform import (
 from longform.choices import POOLINGS
 from longform.errors import InputError
 from longform.layers import streaming
-from longform.models.effective_maps import effective_maps
 from longform.models.inference import pack_weights
 from tolerances import assert_close
 
@@ -216,17 +215,6 @@ def test_states_and_weights_are_in_the_places_of_the_caller(kind):
             assert_close(queries.sum(dim=-1), torch.ones(2, tokens), scope="model")
             if kind == "window over everything":
                 assert_close(queries[..., kept], its_weights[0], scope="model")
-
-
-@pytest.mark.parametrize("kind", ["linear", "k of each head", "mean-window-sinks", "window over everything"])
-def test_effective_maps_are_in_the_places_of_the_caller(kind):
-    made, given = model(kind), batch_of(TEXTS, WIDTH)
-    for row, (before, tokens) in enumerate(TEXTS):
-        kept = slice(before, before + tokens)
-        for found, expected in zip(
-            effective_maps(made, **given), effective_maps(made, **alone(given, row)), strict=True
-        ):
-            assert_close(found[row, :, kept, kept], expected[0], scope="model")
 
 
 @torch.no_grad()
