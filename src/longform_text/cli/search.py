@@ -32,7 +32,6 @@ def parser() -> Any:
         ("passages", int, 1, "passages of each"),
         ("text_field", str, "text", "field of records that holds their text"),
         ("chunk_tokens", int, 256, "tokens of a passage at most"),
-        ("title_weight", float, 0.0, "of the vector of a document's title, added to those of its passages"),
         ("json", bool, False, "a line of JSON for each passage"),
     )
     add_device(made)
@@ -57,7 +56,6 @@ def run(settings: Any) -> None:
         folder,
         settings.model,
         chunk_tokens=settings.chunk_tokens,
-        title_weight=settings.title_weight,
         device=settings.device,
     )
     try:

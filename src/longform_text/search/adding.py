@@ -185,4 +185,4 @@ class Adding:
             vectors = np.stack([own[number] for number in sorted(own)]) if own else np.empty((0, 0), np.float32)
             if not np.isfinite(vectors).all():
                 raise InputError(f"document {part.document.source.id}: the model's result is NaN or infinite")
-            yield self._model.passages(vectors, part.document.source.title) if own else vectors
+            yield self._model.passages(vectors) if own else vectors
