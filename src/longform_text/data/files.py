@@ -228,10 +228,10 @@ def _listed(folder: str, unread: dict[str, str] | None) -> list[str]:
         return []
 
 
-def until_refused(documents: Iterable[Read], refused: Callable[[Exception], None]) -> Iterator[Read]:
-    """The documents of one file of several, to where it cannot be read on; ``refused`` is told why."""
+def until_refused(read: Callable[[], Iterable[Read]], refused: Callable[[Exception], None]) -> Iterator[Read]:
+    """What ``read`` gives of one file of several, to where it cannot be read on; ``refused`` is told why."""
     try:
-        yield from documents
+        yield from read()
     except Exception as error:  # libraries fail in all ways
         refused(error)
 

@@ -239,15 +239,17 @@ class Reader:
         """
         before, known = self.report.documents, len(self.report.passed_over)
         for source, passes in sources:
-            documents = map(self._counted, self._one_source(source))
-            over = partial(self.report.passes_over, str(source))
-            yield from until_refused(documents, over) if passes else documents
+            read, over = partial(self._all_of, source), partial(self.report.passes_over, str(source))
+            yield from until_refused(read, over) if passes else read()
         if self.report.documents == before:
             raise DataError("; ".join([f"no documents in {described}", *self.report.passed_over[known : known + 1]]))
 
     def document(self, record: Record) -> Document:
         """The document of a record. Raises DataError for missing fields and what is no text in them."""
         return self._counted(self._from_record(record))
+
+    def _all_of(self, source: str | Path | InMemory) -> Iterator[Document]:
+        return map(self._counted, self._one_source(source))
 
     def _counted(self, document: Document) -> Document:
         self.report.documents += 1
@@ -321,8 +323,8 @@ def look(
     holds anything, or the first record of a file lacks one of the ``fields`` (None: not asked for) or ``kept`` ones,
     which plain text has not.
 
-    ``unreadable``: a file that cannot be read is passed by, for whoever reads it has more to say of that. One of a
-    folder is passed by where another one is as it should be.
+    ``unreadable``: a file that cannot be read is passed by, for whoever reads it has more to say of that. A file of a
+    folder is refused only where no other holds text.
     Nothing is read of pipes, standard input, globs, URIs, saved and "hf:" data sets; of a folder the first files are.
     """
     listed, report = list(map(str, sources)), ReadReport()
@@ -330,19 +332,30 @@ def look(
     here = [files for _, files in named]
     _check_no_plain_text(chain.from_iterable(here), kept, stdin_format, passed=unreadable)
     fields = (*fields, *kept)
-    found, refused = list[bool](), list[DataError]()
-    for source, file in ((source, file) for source, files in named for file in files[:FILES_LOOKED_AT]):
-        try:
-            found.append(_holds_text(Path(file), fields, unreadable))
-        except DataError as error:
-            if unreadable or Path(file) == Path(source):
-                raise
-            refused.append(error)
-    if refused and not any(found):
-        raise refused[0]
+    found = _looked_at(named, fields, unreadable)
     if found and not any(found) and len(found) == sum(map(len, here)) and len(here) == len(listed):
         raise DataError(f"no documents in {', '.join(listed)}: nothing but white space")
     return report.passed_over
+
+
+def _looked_at(
+    named: Iterable[tuple[str, Sequence[str | Path]]], fields: Sequence[str | None], unreadable: bool
+) -> list[bool]:
+    """Whether each of the first files of each source holds text. Raises DataError for a file that is refused: one of
+    a folder only where no other holds text.
+    """
+    found, refused = list[bool](), list[DataError]()
+    for source, files in named:
+        for file in files[:FILES_LOOKED_AT]:
+            try:
+                found.append(_holds_text(Path(file), fields, unreadable))
+            except DataError as error:
+                if unreadable or Path(file) == Path(source):
+                    raise
+                refused.append(error)
+    if refused and not any(found):
+        raise refused[0]
+    return found
 
 
 def _check_no_plain_text(

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -133,8 +134,8 @@ class Adding:
     def _documents(self, name: str, text_field: str) -> Iterator[Source | End]:
         """Documents of a file that are not in the index as a whole, and its end: whatever happens there is its own."""
         refused = list[Exception]()
-        every = until_refused(read_file(self._paths[name], name, text_field), refused.append)
-        yield from islice(every, self._entries[name].documents, None)
+        read = partial(read_file, self._paths[name], name, text_field)
+        yield from islice(until_refused(read, refused.append), self._entries[name].documents, None)
         anew = any(isinstance(error, OSError | MissingDependencyError) for error in refused)
         yield End(name, not refused, "".join(map(reason_of, refused)), anew)
 
