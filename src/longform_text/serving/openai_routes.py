@@ -80,7 +80,7 @@ def openai_routes(service: Service) -> APIRouter:
     @router.post("/embeddings", responses={200: {"model": Embeddings}, **refusals()})
     async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
         """Vectors of texts or token ids, in order."""
-        given = [body.input] if isinstance(body.input, str) or isinstance(body.input[0], int) else body.input
+        given: Any = [body.input] if isinstance(body.input, str) or isinstance(body.input[0], int) else body.input
         normalise = None if body.dimensions is None else True
         encoder = changed(
             service.engine.encoder(), prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=normalise

@@ -119,7 +119,7 @@ class Service:
     async def text_rows(self, texts: Sequence[Text], finish: Callable[[Any], Any], prompt: str = "") -> Rows:
         """A row a text or pair; one over the limit is cut, or refused, as the settings say."""
         self.check_count(len(texts))
-        characters = sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts)
+        characters = sum(len(text) if isinstance(text, str) else len(text[0]) + len(text[1] or "") for text in texts)
         how: Any = {"truncate": self.settings.on_long == "truncate", "prompt": prompt}
         return await self.read(characters, lambda engine: text_rows(engine, texts, finish, **how))
 
