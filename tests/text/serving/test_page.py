@@ -200,7 +200,7 @@ def test_a_document_over_the_limit_and_a_key(browser: Any, serve_at: Any, engine
 
 def test_labels(browser: Any, serve_at: Any, classifier_folder: Path) -> None:
     opened(browser, serve_at(Engine.load(str(classifier_folder), ServingSettings())))
-    assert not find(browser, "tab-search").is_enabled()
+    assert not find(browser, "search").is_displayed()
     paste(browser, "a long text")
     said(browser, "It took")
     rows = browser.find_elements("css selector", "#labels tr")
