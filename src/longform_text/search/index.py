@@ -94,11 +94,6 @@ class Index:
         return self._model.encoder
 
     @property
-    def chunk_tokens(self) -> int:
-        """Tokens of a passage at most."""
-        return self._model.chunk_tokens
-
-    @property
     def files(self) -> dict[str, FileEntry]:
         """State of every file by its name, relative to the folder that holds the index."""
         with self._store.reading() as database:
