@@ -229,7 +229,7 @@ def _listed(folder: str, unread: dict[str, str] | None) -> list[str]:
 
 
 def until_refused(read: Callable[[], Iterable[Read]], refused: Callable[[Exception], None]) -> Iterator[Read]:
-    """What ``read`` gives of one file of several, to where it cannot be read on; ``refused`` is told why."""
+    """Documents that ``read`` gives of one file of several, to where it cannot be read on: ``refused`` is told why."""
     try:
         yield from read()
     except Exception as error:  # libraries fail in all ways
