@@ -4,9 +4,9 @@ from longform_lab.tables.table_kinds import MISSING, Cells, Rows, Table, pivot
 
 SHIPPED = "minilm-16k"
 TASKS = {
-    "qmsum-val": "meeting for a question (QMSum)",
-    "scisummnet": "paper for a summary (SciSummNet)",
-    "scifact": "short abstract for a claim (SciFact)",
+    "qmsum-val": "meeting by question (QMSum)",
+    "scisummnet": "paper by summary (SciSummNet)",
+    "scifact": "short abstract by claim (SciFact)",
 }
 ALIKE = f"original trained as {SHIPPED}"
 READERS = {  # contender in the records, model of STS-B's, and what the table calls it
@@ -33,7 +33,7 @@ ENCODERS = {
 
 
 def quality(rows: Rows) -> Cells:
-    """A row a way to read, a column a task; what was not measured is a dash."""
+    """A row for each way to read, a column for each task: nDCG@10 x 100, of STS-B Spearman x 100."""
     scores = {
         (row["settings"]["data"], row["settings"]["contender"]): row["metrics"]["ndcg_at_10"]
         for row in rows
@@ -44,12 +44,11 @@ def quality(rows: Rows) -> Cells:
     for contender, (model, shown) in READERS.items():
         places = [*((data, contender) for data in TASKS), ("sts", model)]
         body.append([shown, *(f"{scores[place]:.1f}" if place in scores else MISSING for place in places)])
-    found = [f"{task}, nDCG@10 × 100" for task in TASKS.values()]
-    return ["reader", *found, "two sentences (STS-B dev), Spearman × 100"], body
+    return ["reader", *TASKS.values(), "similar sentences (STS-B dev)"], body
 
 
 def equal_windows(rows: Rows) -> Cells:
-    """A row a pass: processor seconds of each encoder, and the ratio to Longform's."""
+    """A row for each pass: processor seconds of each encoder, and the ratio to Longform's."""
     lines = pivot(
         rows,
         down=lambda row: list(PASSES).index((row["settings"]["work"], row["settings"]["dtype"])),
