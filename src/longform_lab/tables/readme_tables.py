@@ -39,7 +39,9 @@ def quality(rows: Rows) -> Cells:
         for row in rows
         if row["name"] == "long_retrieval"
     }
-    scores |= {("sts", row["settings"]["model"]): row["metrics"]["sts_spearman"] for row in rows if row["name"] == "sts"}
+    scores |= {
+        ("sts", row["settings"]["model"]): row["metrics"]["sts_spearman"] for row in rows if row["name"] == "sts"
+    }
     body = []
     for contender, (model, shown) in READERS.items():
         places = [*((data, contender) for data in TASKS), ("sts", model)]
