@@ -97,9 +97,9 @@ OPTIONS = (
         "projection",
         PROJECTION_NAMES,
         defaults.PROJECTION,
-        "how keys and values are compressed to slots: linear: learned matrices E and F (the paper's); mean, max, "
-        "convolution: of segments of neighbouring tokens; weighted_mean: means weighted by content, which begin as "
-        "plain means; random: fixed random matrices",
+        "how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
+        "convolution: of runs of neighbouring tokens; weighted_mean: means of runs weighted by content, which begin as "
+        "means; random: fixed random matrices",
     ),
     (
         NAME,
@@ -113,8 +113,8 @@ OPTIONS = (
         "sharing",
         (*SHARINGS, "auto"),
         "auto",
-        "who shares a projection: none: nobody; headwise: the heads of a layer; key_value: its keys and values too; "
-        "layerwise: all layers too; auto: as the --projected-length file says, else "
+        "what shares a projection: none: each head has its own; headwise: the heads of a layer; key_value: its "
+        "keys and values, too; layerwise: all layers, too; auto: as the --projected-length file says, else "
         f"{defaults.SHARING}",
     ),
     (
@@ -148,7 +148,8 @@ OPTIONS = (
         "short_convolution",
         int,
         0,
-        "taps (an odd number) of a convolution before attention, which begins as zero; 0: none",
+        "taps (an odd number) of a convolution over neighbouring tokens in front of attention, zero until it is "
+        "trained; 0: none",
     ),
     (
         "projection_init",

@@ -40,7 +40,7 @@ def parser() -> Any:
     """Options of the command."""
     made = command_parser(
         "embed",
-        "Write one vector per document, or per chunk, in order. Call it again after an interruption, and it goes on.",
+        "Write one vector per document, or per chunk, in order. Call it again after an interruption, and it resumes.",
     )
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_inference_settings(made)

@@ -15,7 +15,7 @@ from longform_text.cli.arguments import (
 
 def parser() -> Any:
     """Options of the command."""
-    made = command_parser("predict", "Label documents in order. Call it again after an interruption, and it goes on.")
+    made = command_parser("predict", "Label documents in order. Call it again after an interruption, and it resumes.")
     made.add_argument("model", help="folder or hub name of a model with a trained classification head")
     add_inference_settings(made, but=("vector_dtype",))
     made.add_argument(

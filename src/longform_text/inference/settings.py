@@ -52,7 +52,7 @@ class InferenceSettings(Settings):
         backend: what runs the model: torch, or a graph that longform export wrote.
         graphs: capture and replay passes on CUDA (Longforms only).
         vector_dtype: dtype of the written vectors; float16: half the size, three digits.
-        restart: begin anew; discard a finished or interrupted output.
+        restart: start over; discard a finished or interrupted output.
         progress: show a bar on standard error.
         engine: ray: make the parts of a folder on a Ray cluster.
         on_error: for an output folder: stop at a row that fails, or leave it out and list it.
