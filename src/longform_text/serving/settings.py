@@ -21,7 +21,7 @@ class ServingSettings:
         documents: folder that /v1/search and the page search; null: none.
         text_field: field with the text of documents that are records.
         max_length: tokens taken of a text; null: all that fit.
-        on_long: for a text over the limit, unless a request says: cut it and say so in a header, or refuse it.
+        on_long: a text over that, where a request does not say: cut it (and say so in a header), or refuse it.
         dtype: auto is bfloat16 where it is fast.
         device: auto is the first CUDA GPU if there is one, else the CPU.
         graphs: capture and replay passes on CUDA (Longforms only).
