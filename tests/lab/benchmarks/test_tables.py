@@ -252,20 +252,19 @@ def test_differences_in_retrieval_are_paired_by_query() -> None:
     ]
 
 
-def test_passages_are_compared_with_the_best_of_chunks_read_alone() -> None:
+def test_passages_of_each_length_are_compared_with_the_same_chunks_read_alone_and_the_best_of_them() -> None:
     values = {"BM25": 40.0, "alone": 50.0, "alone + 0.5 mean": 52.0, "alone, title": 60.0, "whole": 53.0,
               "whole + BM25": 55.0, "whole, title": 58.0}  # fmt: skip
     rows = [
         {"settings": {"data": "a", "contender": name, "steps": 7}, "metrics": {"per_query": [[value, value]]}}
         for name, value in values.items()
     ]
-    assert passages(rows)[1] == [
-        ["a", "7", "BM25", "40.0", "-12.0 (-12.0 to -12.0)", ""],
-        ["a", "7", "alone", "50.0", "-2.0 (-2.0 to -2.0)", ""],
-        ["a", "7", "alone, title", "60.0", "", ""],
-        ["a", "7", "whole", "53.0", "+1.0 (+1.0 to +1.0)", "55.0"],
-        ["a", "7", "whole, title", "58.0", "-2.0 (-2.0 to -2.0)", ""],
-    ]
+    short = {"data": "a", "contender": "BM25", "steps": 0, "length": 512}
+    assert passages([{"settings": short, "metrics": {"per_query": [[1.0, 3.0]]}}, *rows])[1] == [
+        ["a", "7", "40.0 / –", "50.0 / 53.0", "– / –", "– / –", "60.0 / 58.0", "– / –", "+3.0 (+3.0 to +3.0)",
+         "+1.0 (+1.0 to +1.0)"],
+        ["a, first 512 tokens", "untrained", "2.0 / –", *["– / –"] * 5, "", ""],
+    ]  # fmt: skip
 
 
 def finetuned(task: str, length: int, accuracy: float) -> dict[str, Any]:
