@@ -22,6 +22,15 @@ PAIRS = {  # contenders that a cell shows, by the head of the column
     "title in front": ("alone, title", "whole, title"),
     "+ vector of the title": ("alone + vector of the title", "whole + vector of the title"),
 }
+CONTEXT_PAIRS = {
+    "BM25 / chunks with title and heading": (BM25, "alone, title and heading in front"),
+    "alone / whole": WAYS,
+    "+ mean": ("alone + mean", "whole + mean"),
+    "+ opening": PAIRS["+ opening"],
+    "title in front": ("alone, title in front", "whole, title in front"),
+    "+ vector of the title": PAIRS["+ vector of the title"],
+}
+BETTER = ("whole better by", "best of whole better by")
 HEADS = [
     "data",
     "contender",
@@ -62,14 +71,19 @@ def passages(rows: Rows) -> Cells:
         data = settings["data"] if length == WHOLE else f"{settings['data']}, first {length:,} tokens"
         contenders = sets.setdefault((data, settings["steps"]), {})
         contenders[settings["contender"]] = np.array(row["metrics"]["per_query"][0])
-    body = []
-    for (data, steps), scores in sorted(sets.items()):
-        pairs = [
-            " / ".join(score(scores[name]) if name in scores else MISSING for name in names) for names in PAIRS.values()
-        ]
-        better = [difference(whole, alone) for alone, whole in (_nothing_added(scores), _best_untitled(scores))]
-        body.append([data, f"{steps:,}" if steps else "untrained", *pairs, *better])
-    return ["data", "steps", *PAIRS, "whole better by", "best of whole better by"], body
+    body = [
+        [data, f"{steps:,}" if steps else "untrained", *_alone_and_whole(scores, PAIRS)]
+        for (data, steps), scores in sorted(sets.items())
+    ]
+    return ["data", "steps", *PAIRS, *BETTER], body
+
+
+def _alone_and_whole(scores: Mapping[str, np.ndarray], pairs: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Cells of ``pairs``, then how much better the whole reading is."""
+    cells = [
+        " / ".join(score(scores[name]) if name in scores else MISSING for name in names) for names in pairs.values()
+    ]
+    return [*cells, *(difference(whole, alone) for alone, whole in (_nothing_added(scores), _best_untitled(scores)))]
 
 
 def _nothing_added(scores: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
@@ -85,26 +99,21 @@ def _best_untitled(scores: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
 
 
 def contexts(rows: Rows) -> Cells:
-    """A line a contender of each task: nDCG@10, how much better it is than the best of chunks read alone that needs no
-    marked headings, and of siblings nDCG@10 by distance.
-    """
+    """A line a task, length and training, and of siblings one more for each distance; cells are those of passages."""
     sets: dict[tuple[str, int, str], dict[str, Any]] = {}
     for row in rows:
         settings = row["settings"]
-        found = sets.setdefault((settings["data"], settings["length"], settings["training"]), {})
-        found[settings["contender"]] = row["metrics"]
+        contenders = sets.setdefault((settings["data"], settings["length"], settings["training"]), {})
+        contenders[settings["contender"]] = row["metrics"]
     body = []
-    for (data, length, training), found in sets.items():
-        each = {name: np.array(metrics["per_query"][0]) for name, metrics in found.items()}
-        rivals = {name: values for name, values in each.items() if name.startswith("alone") and "heading" not in name}
-        best = max(rivals, key=lambda name: rivals[name].mean())
-        for name, values in each.items():
-            better = difference(values, None if name == best else each[best])
-            distances = np.array(found[name]["distances"])
-            by_distance = [f"{values[distances == at].mean():.0f}" for at in np.unique(distances) if at]
-            body.append([data, f"{length:,}", training, name, score(values), better, ", ".join(by_distance)])
-    head = ["task", "tokens", "training", "contender", "nDCG@10", "better than the best of chunks read alone by"]
-    return [*head, "by distance"], body
+    for (data, length, training), contenders in sets.items():
+        every = {name: np.array(metrics["per_query"][0]) for name, metrics in contenders.items()}
+        distances = np.array(contenders[BM25]["distances"])
+        asked = {"all": distances >= 0} | {f"{at:,.0f}": distances == at for at in np.unique(distances) if at}
+        for said, queries in asked.items():
+            scores = {name: values[queries] for name, values in every.items()}
+            body.append([data, f"{length:,}", training, said, *_alone_and_whole(scores, CONTEXT_PAIRS)])
+    return ["task", "tokens", "training", "distance", *CONTEXT_PAIRS, *BETTER], body
 
 
 def score(values: np.ndarray) -> str:
@@ -160,6 +169,7 @@ RETRIEVAL_TABLES = {
     "pooling": Table(
         make=poolings,
         records="pooling",
+        where={"settings.repeated": ("mean", "sqrt")},
         row=("settings.data", "settings.model", "settings.tokens", "settings.repeated"),
         order=("settings.data",),
     ),

@@ -11,7 +11,7 @@ from campaign.counting import Tally, result
 from longform_lab.records import Record
 from longform_lab.tables import draw, speed_shapes
 from longform_lab.tables import write as tables
-from longform_lab.tables.long_retrieval_tables import beside_each_other, passages
+from longform_lab.tables.long_retrieval_tables import beside_each_other, contexts, passages
 from longform_lab.tables.reproduction_tables import finetunings, of_this_version
 from longform_lab.tables.speed_tables import SPEED
 
@@ -265,6 +265,21 @@ def test_passages_of_each_length_are_compared_with_the_same_chunks_read_alone_an
          "+1.0 (+1.0 to +1.0)"],
         ["a, first 512 tokens", "untrained", "2.0 / –", *["– / –"] * 5, "", ""],
     ]  # fmt: skip
+
+
+def test_siblings_have_a_line_for_all_distances_and_one_for_each() -> None:
+    settings = {"data": "siblings", "length": 2048, "training": "untrained"}
+    rows = [
+        {"settings": settings | {"contender": name}, "metrics": {"per_query": [values], "distances": [128.0, 512.0]}}
+        for name, values in (("BM25", [1.0, 3.0]), ("alone", [4.0, 8.0]), ("whole", [5.0, 5.0]))
+    ]
+    lines = contexts(rows)[1]
+    assert [line[:6] for line in lines] == [
+        ["siblings", "2,048", "untrained", "all", "2.0 / –", "6.0 / 5.0"],
+        ["siblings", "2,048", "untrained", "128", "1.0 / –", "4.0 / 5.0"],
+        ["siblings", "2,048", "untrained", "512", "3.0 / –", "8.0 / 5.0"],
+    ]
+    assert [line[-1] for line in lines[1:]] == ["+1.0 (+1.0 to +1.0)", "-3.0 (-3.0 to -3.0)"]
 
 
 def finetuned(task: str, length: int, accuracy: float) -> dict[str, Any]:
