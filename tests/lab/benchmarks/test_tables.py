@@ -164,9 +164,7 @@ CASES: list[tuple[str, list[Record], Expected]] = [
         classified("original", 2, 0.62), classified("Longform", 3, 0.10),
         classified("original", None, 0.99, commit="old"), classified("Longform", 1, 0.90, pooling="cls"),
     ], {"classification": [
-        "| laws | lead | 3e-05 | Longform | 4,096 | 2 | 65.0 ± 7.1 | 32.5 ± 3.5 |",
-        "| laws | lead | 3e-05 | original | 512 | 2 | 65.0 ± 4.2 | 32.5 ± 2.1 |",
-        "| laws | lead | 3e-05 | Longform is better by |  | 2 | +0.0 ± 2.8 | +0.0 ± 1.4 |",
+        "| laws | lead | 3e-05 | 2 | 65.0 ± 7.1 / 65.0 ± 4.2 | +0.0 ± 2.8 | 32.5 ± 3.5 / 32.5 ± 2.1 | +0.0 ± 1.4 |",
     ]}),
     ("without a common split nothing is shown", [classified("Longform", 1, 0.7)], {"classification": []}),
 ]  # fmt: skip
