@@ -9,7 +9,6 @@ from longform_lab.speed.report import paper_table
 from longform_lab.tables.table_kinds import Cells, Row, Rows, pivot
 
 STANDARD_SLOTS = 256
-CHUNKS = "chunks, transformers float32"  # what readings of whole documents are compared with
 ENOUGH = 5  # rounds; of fewer a table says how many
 PICTURES = ROOT / "docs" / "pictures"
 SAID = {
@@ -17,11 +16,6 @@ SAID = {
     "speed-memory.png": "MiB of a pass against the tokens of a text, both logarithmic",
 }
 COMMON = ("ours-window", "ours-linear", "ours-mean", "ours-convolution")
-
-
-def label_of(row: Row) -> str:
-    """Label of a row's competitor."""
-    return all_competitors()[row["settings"]["competitor"]].label
 
 
 def is_standard(settings: Mapping[str, Any]) -> bool:
@@ -153,25 +147,4 @@ def by_precision(rows: Rows) -> Cells:
     every = all_competitors()
     return ["size", "tokens", "encoder", *columns], [
         [size, f"{n:,}", every[name].label, *cells] for (size, n, name), cells in lines
-    ]
-
-
-def by_threads(rows: Rows) -> Cells:
-    """Whole documents: a line a reading, tokens a second for each number of threads, beside chunks in transformers."""
-    threads = sorted({row["settings"]["threads"] for row in rows})
-    heads = ["reading"]
-    for count in threads:
-        said = f"{count} thread{'s' * (count > 1)}"
-        heads += [f"tokens/s, {said}", f"x {CHUNKS}, {said}"]
-    cells: dict[str, dict[int, tuple[str, str]]] = {}
-    for row in rows:
-        metrics, settings = row["metrics"], row["settings"]
-        found = cells.setdefault(settings["reading"], {})
-        if metrics["missing"]:
-            found[settings["threads"]] = (metrics["missing"], "")
-        else:
-            found[settings["threads"]] = (f"{metrics['tokens_per_second']:,.0f}", f"{metrics['against_chunks']:.2f}")
-    return heads, [
-        [reading, *(cell for count in threads for cell in found.get(count, ("", "")))]
-        for reading, found in cells.items()
     ]
