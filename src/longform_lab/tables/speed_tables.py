@@ -118,7 +118,6 @@ SPEED_TABLES: dict[str, Table] = {
     "speed": speed("against_sdpa", ".2f"),
     "speed_minilm": speed("against_sdpa", ".2f", size="minilm"),
     "speed_training": speed("against_sdpa", ".2f", size="minilm", work="train"),
-    "seconds": speed("seconds", ".4g"),
     "speed_amx": speed("against_sdpa", ".2f", amx=True),
     "pass_memory": speed("peak_mib", ",.0f", size="minilm", rounds=False),
     "paper_table_3": beside_paper(SPEED),
