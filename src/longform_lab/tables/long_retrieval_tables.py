@@ -91,7 +91,7 @@ def _nothing_added(scores: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
 
 
 def _best_untitled(scores: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
-    """Of each way to read the contender that finds most, without titles and BM25."""
+    """Best contenders of both ways to read, without titles and BM25."""
     fair = {name: each for name, each in scores.items() if "title" not in name and BM25 not in name}
     return [
         max((each for name, each in fair.items() if name.startswith(way)), key=np.mean, default=None) for way in WAYS

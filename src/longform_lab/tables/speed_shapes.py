@@ -5,8 +5,8 @@ from typing import Any
 
 from longform_lab.records import ROOT, Record
 from longform_lab.speed.competitors import all_competitors
-from longform_lab.speed.report import paper_table
-from longform_lab.tables.table_kinds import Cells, Row, Rows, pivot
+from longform_lab.speed.paper_table import paper_rows
+from longform_lab.tables.table_kinds import MISSING, Cells, Row, Rows, pivot
 
 STANDARD_SLOTS = 256
 ENOUGH = 5  # rounds; of fewer a table says how many
@@ -72,10 +72,16 @@ def by_competitor(rows: Rows, *, metric: str, form: str, rounds: bool = True) ->
 
 
 def beside_the_paper(rows: Rows) -> Cells:
-    """The paper's Table 3 and ours: a row for each n and k."""
-    found = paper_table([Record(**row) for row in rows])
-    shown = [place for place, head in enumerate(found.heads) if head not in ("texts", "size", "met")]
-    return [found.heads[place] for place in shown], [[row[place] for place in shown] for row in found.rows]
+    """Table 3: a row for each n, a column for each k; time, then memory, with the paper's in brackets."""
+
+    def cell(row: Row) -> str:
+        pairs = [(row[what], row[f"paper_{what}"]) for what in ("time", "memory")]
+        return ", ".join(f"{MISSING if ours is None else format(ours, '.2f')} ({paper:g})" for ours, paper in pairs)
+
+    measured = paper_rows([Record(**row) for row in rows])
+    ks = sorted({row["k"] for row in measured})
+    lines = pivot(measured, down=lambda row: row["n"], across=lambda row: row["k"], cell=cell, columns=ks)
+    return ["n", *(f"k = {k:,}" for k in ks)], [[f"{n:,}", *cells] for n, cells in lines]
 
 
 def pictures(rows: Rows, *, folder: str) -> Cells:
