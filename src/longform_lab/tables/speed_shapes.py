@@ -124,7 +124,7 @@ def crossings(rows: Rows) -> Cells:
         "not slower from (tokens)",
         "shortest measured",
         "times as fast there",
-        "longest measured beside it",
+        "longest measured",
         "times as fast there",
     ], body
 
