@@ -27,8 +27,8 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.block import Block, FeedForward, make_norm
 from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import PositionEmbedding, RelativeAttentionBias, RotaryPositions
-from longform.layers.geometry import Projection, check_choice
 from longform.layers.names import named
+from longform.layers.options import check_choice
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.streaming import can_run_in_parts
@@ -168,11 +168,6 @@ def _check_positions(positions: str | None, max_length: int | None) -> None:
         raise ConfigurationError("positions='learned' needs max_length, the rows of their table; or use 'sine'")
 
 
-def _window_of(window: Any, *, causal: bool) -> Any:
-    """The window of an encoder; causal ones have one by default."""
-    return WINDOW if causal and window is None else window
-
-
 def _rotary(positions: str | None, features: int) -> dict[str, RotaryPositions] | None:
     if positions != "rotary":
         return None
@@ -222,10 +217,9 @@ class LinformerEncoder(Stack):
     Arguments:
 
     * ``hidden_size`` D, ``num_layers`` L, ``num_heads`` h; ``max_length`` N, or None for any length.
-    * ``projected_length``, ``tokens_per_slot``, ``projection``, ``short_convolution``, ``attention_window``, ``causal``
-      (which has a window of 64 tokens where none is given) and all of ``attention`` (tile, num_prefix_tokens, head_dim,
-      num_key_value_heads, selected_slots, bias, ...): of LinformerAttention. ``Projection("linear",
-      sharing="layerwise")`` is one E for all layers.
+    * ``causal`` (which has a window of 64 tokens where none is given) and all of ``attention`` (projected_length,
+      tokens_per_slot, projection, short_convolution, attention_window, tile, sink_tokens, head_dim, bias, ...): of
+      LinformerAttention. ``projection_sharing="layerwise"`` is one E for all layers.
     * ``intermediate_size``: of the feed-forward part, None for 4 D. ``activation``: "gelu", "relu", "silu" or a
       function; ``gated``: GeGLU, SwiGLU.
     * ``pre_norm``: norms before attention and feed-forward, or after the sums; ``final_norm``: after the last layer,
@@ -247,11 +241,6 @@ class LinformerEncoder(Stack):
         num_heads: int,
         max_length: int | None = None,
         *,
-        projected_length: int | str | None = None,
-        tokens_per_slot: int | None = None,
-        projection: str | Projection = "weighted_mean",
-        short_convolution: int | None = None,
-        attention_window: int | tuple[int, ...] | None = None,
         causal: bool = False,
         intermediate_size: int | None = None,
         activation: str | Callable[[Tensor], Tensor] = "gelu",
@@ -271,11 +260,10 @@ class LinformerEncoder(Stack):
     ) -> None:
         _check_positions(positions, max_length)
         inside = _activation(activation)
-        attention_window = _window_of(attention_window, causal=causal)
+        if causal and attention.get("attention_window") is None:
+            attention["attention_window"] = WINDOW
         make_attention = partial(
-            LinformerAttention, hidden_size, num_heads, max_length=max_length, tokens_per_slot=tokens_per_slot,
-            projected_length=projected_length, projection=projection, short_convolution=short_convolution,
-            attention_window=attention_window, causal=causal,
+            LinformerAttention, hidden_size, num_heads, max_length=max_length, causal=causal,
             dropout=dropout if attention_dropout is None else attention_dropout, **attention,
         )  # fmt: skip
         make = partial(make_norm, norm, hidden_size, epsilon=norm_epsilon)

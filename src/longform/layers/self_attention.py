@@ -15,8 +15,8 @@ from longform.functional.execution import autocasts
 from longform.functional.latent import unit_rms
 from longform.functional.masks import blank_padding, check_tensors, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
-from longform.layers.geometry import check_key_value_heads, head_size
 from longform.layers.linear import are_affine
+from longform.layers.options import check_key_value_heads, head_size
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 

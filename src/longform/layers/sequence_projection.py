@@ -39,7 +39,7 @@ from longform.functional.slots import (
     run_weights,
     with_exact_runs,
 )
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
 LATENT_DEVIATION = 0.5

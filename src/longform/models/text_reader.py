@@ -35,6 +35,7 @@ from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import Embeddings, RelativeAttentionBias, RotaryPositions
 from longform.layers.encoder import Stack
 from longform.layers.local_attention import LocalAttention
+from longform.layers.options import OPTIONS, AttentionOptions
 from longform.layers.streaming import can_run_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 
@@ -45,9 +46,9 @@ UNSERVED = (  # arguments in the forward of BERT and in transformers' attention
 
 
 def make_attention(
-    config: LinformerConfig, head_slots: tuple[int, ...], layer_type: str = "full_attention"
+    config: LinformerConfig, options: AttentionOptions, layer_type: str = "full_attention"
 ) -> LinformerAttention | LocalAttention:
-    """The attention of one layer, with k of each of its heads; "sliding_attention" has a window and no slots."""
+    """The attention of one layer with these ``options``; "sliding_attention" has a window and no slots."""
     shared: Any = {
         "max_length": config.max_position_embeddings,
         "head_dim": config.head_dim,
@@ -61,11 +62,7 @@ def make_attention(
     return LinformerAttention(
         config.hidden_size,
         config.num_attention_heads,
-        projected_length=head_slots,
-        projection=config.projection_options(),
-        attention_window=config.attention_window,
-        selected_slots=config.selected_slots,
-        short_convolution=config.short_convolution,
+        **{name: getattr(options, name) for name in OPTIONS},
         causal=config.causal,
         **shared,
     )
@@ -91,7 +88,7 @@ class ModelLayer(Block):
 
     def __init__(self, config: LinformerConfig, index: int) -> None:
         kind = config.kinds_of_layers()[index]
-        attention = make_attention(config, config.head_slots()[index], kind)
+        attention = make_attention(config, config.layer_options()[index], kind)
         skips = config.skip_first_prenorm and index == 0
         feed_forward = FeedForward(
             config.hidden_size,
