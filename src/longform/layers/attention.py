@@ -294,7 +294,8 @@ class LinformerAttention(CachedAttention):
             options["neighbours"] = order.neighbours
         if len(self.head_groups) > 1:
             return attend_by_groups(self.grouped_heads(), query, key, value, x, **options)
-        slots = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads them
+        # Formed where a kernel reads them.
+        slots = partial(self.shorten_heads, key, value, mask, x, shared, options["exact"])
         return windowed_attention(query, key, value, slots, **options)
 
     def prepare_context(self, hidden_states: Tensor, shared: Shared) -> tuple[Tensor, Tensor | None]:
@@ -345,13 +346,13 @@ class LinformerAttention(CachedAttention):
             sides = (self.key, self.value) if self.num_key_value_heads == self.num_heads else self._repeated_sides()
             exact = self.exact_tokens(mask, x, shared)
             return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads, exact)
-        return self.shorten_heads(*self.keys_and_values(x, mask, shared), mask, x, shared)
+        sides = self.keys_and_values(x, mask, shared)
+        return self.shorten_heads(*sides, mask, x, shared, self.exact_tokens(mask, x, shared))
 
     def shorten_heads(
-        self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED
+        self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared, exact: Exact | None
     ) -> Slots:
-        """Slots from keys and values (B, h, n, d) of x (B, n, D)."""
-        exact = self.exact_tokens(mask, x, shared)
+        """Slots from keys and values (B, h, n, d) of x (B, n, D), and of the ``exact`` tokens."""
         return self.projection_for(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x, exact)
 
     def exact_tokens(self, mask: Tensor | None, x: Tensor, shared: Shared) -> Exact | None:
