@@ -180,7 +180,7 @@ def _adapted(source: Any, adapter: str | Path, given: dict[str, Any]) -> Convers
 
 
 def defaults_of_convert() -> dict[str, Any]:
-    """What ``convert`` takes where nothing is said."""
+    """The defaults of ``convert``, by the names of its options."""
     return {name: each.default for name, each in inspect.signature(convert).parameters.items()}
 
 

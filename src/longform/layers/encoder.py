@@ -168,6 +168,13 @@ def _check_positions(positions: str | None, max_length: int | None) -> None:
         raise ConfigurationError("positions='learned' needs max_length, the rows of their table; or use 'sine'")
 
 
+def _with_window(attention: dict[str, Any], *, causal: bool) -> dict[str, Any]:
+    """Options of attention; a causal encoder has a window by default."""
+    if causal and attention.get("attention_window") is None:
+        return attention | {"attention_window": WINDOW}
+    return attention
+
+
 def _rotary(positions: str | None, features: int) -> dict[str, RotaryPositions] | None:
     if positions != "rotary":
         return None
@@ -260,8 +267,7 @@ class LinformerEncoder(Stack):
     ) -> None:
         _check_positions(positions, max_length)
         inside = _activation(activation)
-        if causal and attention.get("attention_window") is None:
-            attention["attention_window"] = WINDOW
+        attention = _with_window(attention, causal=causal)
         make_attention = partial(
             LinformerAttention, hidden_size, num_heads, max_length=max_length, causal=causal,
             dropout=dropout if attention_dropout is None else attention_dropout, **attention,
