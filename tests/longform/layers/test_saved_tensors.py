@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from gradients import assert_near
 from kernel_tables import machine
 from stack_kinds import HEADS, STACKS, WIDTH, stack, texts
 from torch import Tensor, nn
@@ -15,7 +16,6 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 from longform import LinformerEncoder
 from longform.functional.dispatch import listening
 from strategies import randomised
-from tolerances import assert_close
 
 Way = Callable[[LinformerEncoder, Tensor, Tensor], Tensor]
 plainly: Way = nn.Module.__call__
@@ -58,6 +58,10 @@ def gradients(kind: str, half: bool, way: Way, hooks: AbstractContextManager | N
     return [hidden.grad, *(weight.grad for weight in model.parameters() if weight.grad is not None)]
 
 
+def flat(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([x.flatten() for x in tensors])
+
+
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("kind", STACKS)
 def test_gradients_are_the_same(kind, half):
@@ -67,8 +71,9 @@ def test_gradients_are_the_same(kind, half):
     for found in (gradients(kind, half, *way) for way in ways):
         for one, other in zip(found, plain, strict=True):
             assert torch.equal(one, other)
-    for one, other in zip(gradients(kind, half, plainly, once(torch.contiguous_format)), plain, strict=True):
-        assert_close(one, other, scope="model")
+    # Sums in another order. All weights together: the gradient of a key's bias is nothing but rounding.
+    elsewhere = gradients(kind, half, plainly, once(torch.contiguous_format))
+    assert_near([flat(elsewhere)], [flat(plain)], torch.bfloat16 if half else torch.float32)
     for one, other in zip(gradients(kind, half, twice), gradients(kind, half, in_segments), strict=True):
         assert torch.equal(one, other)
 

@@ -165,7 +165,7 @@ def test_positions_and_types_of_the_caller_move_along(shape):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_several_texts_in_one_row_are_refused(kind):
+def test_several_texts_in_rows_of_a_batch_are_refused(kind):
     """Positions that begin anew, as DataCollatorWithFlattening of transformers gives them; others are positions."""
     made, ids = model(kind), torch.randint(3, 40, (2, 20))
     packed, whole = torch.cat([torch.arange(8), torch.arange(12)]), torch.arange(20)
@@ -173,6 +173,8 @@ def test_several_texts_in_one_row_are_refused(kind):
         for mask in (None, torch.ones_like(ids)):
             with pytest.raises(InputError, match="position_ids begin anew"):
                 made(ids, attention_mask=mask, position_ids=positions)
+        with pytest.raises(InputError, match="position_ids begin anew"):
+            made(ids[:1], torch.ones(1, 20), position_ids=positions[-1:] if positions.dim() == 2 else positions)
     expected, mask = made(ids).last_hidden_state, torch.ones_like(ids)
     mask[0, :8] = 0
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)  # generate's, with padding in front

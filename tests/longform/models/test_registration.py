@@ -102,7 +102,7 @@ show(AutoModel.from_pretrained(folder))""",
 import longform
 from transformers import AutoModel
 class Own(longform.LinformerModel): pass
-AutoModel.register(longform.LinformerConfig, Own)
+AutoModel.register(longform.LinformerConfig, Own, exist_ok=True)  # as for a model of transformers
 assert type(AutoModel.from_pretrained(folder)) is Own
 show(longform.LinformerModel.from_pretrained(folder))""",
 }
