@@ -126,7 +126,7 @@ def _curves(figure: str, model: Mapping[str, Any], n: int, *, longest: int) -> l
 
 
 def _full(model: Mapping[str, Any], n: int) -> Curve:
-    made = full_attention_twin({**model, "max_position_embeddings": n})
+    made = full_attention_twin({**model, "short_convolution": 0, "max_position_embeddings": n})
     return Curve(f"n{n}-full", f"full attention, n = {n:,}", made)
 
 
