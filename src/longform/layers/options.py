@@ -145,17 +145,20 @@ class AttentionOptions:
             return self.short_convolution
         return TAPS if PROJECTION_KINDS[self.of_projection.kind].covers_runs else 0
 
-    def lengths(self, max_length: int | None, *, heads: int, fixed: bool = False) -> Lengths:
+    def lengths(self, max_length: int | None, *, heads: int, fixed: bool = False, capped: bool = True) -> Lengths:
         """Lengths for texts of ``max_length`` tokens, None for any: k, a list of them, "auto" (see LinformerAttention),
         or the tokens of a slot, of which there are 4 where neither is said.
 
-        k is at most N. Raises ConfigurationError where a length is missing or senseless.
+        ``capped``: k is at most N, where ``check`` would refuse more. Raises ConfigurationError where a length is missing
+        or senseless.
         """
         kind, tokens_per_slot = self.of_projection.kind, self.tokens_per_slot
         if not PROJECTION_KINDS[kind].has_order:
             _check_no_runs(tokens_per_slot, kind)
             longest = max_length or ENDLESS
-            return Lengths(longest, _listed_slots(self.projected_length or LATENTS, longest, heads), fixed)
+            return Lengths(
+                longest, _listed_slots(self.projected_length or min(LATENTS, longest), longest, heads, capped), fixed
+            )
         if self.projected_length is None and tokens_per_slot is None:
             tokens_per_slot = RUN
         _check_longest(max_length, tokens_per_slot, kind)
@@ -165,13 +168,11 @@ class AttentionOptions:
             runs = kind in POOLED
             return Lengths(slots * tokens_per_slot if runs else max_length or 0, (slots,) * heads, runs)
         assert max_length is not None
-        return Lengths(max_length, _listed_slots(self.projected_length, max_length, heads), fixed)
+        return Lengths(max_length, _listed_slots(self.projected_length, max_length, heads, capped), fixed)
 
     def settled(self, max_length: int, *, heads: int) -> "AttentionOptions":
         """These options with the taps and the length of a slot said: of runs by its tokens, of E by their number k."""
-        if isinstance(self.projected_length, int):
-            return replace(self, short_convolution=self.taps, projected_length=min(self.projected_length, max_length))
-        if isinstance(self.projected_length, list | tuple):
+        if isinstance(self.projected_length, int | list | tuple):
             return replace(self, short_convolution=self.taps)
         chosen = self.of_projection
         if self.projected_length is None and chosen.kind in POOLED and not chosen.places:
@@ -450,14 +451,14 @@ def _check_run(tokens_per_slot: int, window: int | None) -> None:
         )
 
 
-def _listed_slots(projected_length: Any, max_length: int, heads: int) -> tuple[int, ...]:
-    """The k of each head, at most ``max_length``."""
+def _listed_slots(projected_length: Any, max_length: int, heads: int, capped: bool) -> tuple[int, ...]:
+    """The k of each head, at most ``max_length`` where it is ``capped``."""
     if projected_length == "auto":
         projected_length = max(64, min(256, -(-max_length // RUN)))
     if isinstance(projected_length, str):
         raise ConfigurationError(f"projected_length={projected_length!r} must be a number of slots, or 'auto'")
     listed = (projected_length,) * heads if isinstance(projected_length, int) else tuple(projected_length)
-    return tuple(min(k, max_length) if isinstance(k, int) else k for k in listed)
+    return tuple(min(k, max_length) if capped and isinstance(k, int) else k for k in listed)
 
 
 def _check_window(

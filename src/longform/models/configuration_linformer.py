@@ -246,7 +246,8 @@ class LinformerConfig(PreTrainedConfig):
 
     def lengths_of(self, options: AttentionOptions) -> Lengths:
         """The longest text, and k of each head, of a layer with these ``options``."""
-        return options.lengths(self.max_position_embeddings, heads=self.num_attention_heads, fixed=self.causal)
+        sizes = {"heads": self.num_attention_heads, "fixed": self.causal}
+        return options.lengths(self.max_position_embeddings, **sizes, capped=False)
 
     def _check_numbers(self) -> None:
         """Sizes, probabilities and the padding token; None is left to the type."""

@@ -449,7 +449,7 @@ def test_options_that_do_not_go_together(make_source, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_length": 32, "projected_length": -3, "attention_window": None}, "projected_length=-3"),
+        ({"max_length": 32, "projected_length": 33, "attention_window": None}, "projected_length=33"),
         ({"max_length": 512, "projected_length": 32, "attention_window": 40}, "attention_window=40 is not a multiple"),
         ({"sharing": "layerwise"}, "no E and F to share"),
         ({"projection": "median"}, "projection='median' is not known"),

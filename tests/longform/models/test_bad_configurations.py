@@ -12,7 +12,7 @@ from longform.layers.options import Projection
 
 WINDOW = {"projection": "mean", "attention_window": 8}
 WRONG = [
-    ({"projected_length": -3}, r"projected_length=-3 must be .* 1 to max_position_embeddings=32"),
+    ({"projected_length": 33}, r"projected_length=33 must be .* 1 to max_position_embeddings=32"),
     ({"projected_length": 8, "tokens_per_slot": 4}, r"projected_length=8 and tokens_per_slot=4 both say .*: give one"),
     ({"projected_length": 0}, r"projected_length=0 must be"),
     ({"projected_length": [8]}, r"lists 1 layers, the model has num_hidden_layers=2"),
@@ -92,7 +92,6 @@ def test_what_does_not_go_together(options, message):
     "options",
     [
         {"projected_length": 32},
-        {"projected_length": 33},  # more than there are tokens: 32
         {"projected_length": None},
         {"projected_length": None, "tokens_per_slot": 2, "projection": "mean"},
         {"projected_length": 5},  # k does not divide n

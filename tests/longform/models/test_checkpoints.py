@@ -232,8 +232,8 @@ def test_weights_of_other_sizes(saved):
 
 def test_a_config_that_was_edited(saved):
     file = saved / "config.json"
-    file.write_text(file.read_text().replace('"projected_length": 8', '"projected_length": 0'))
-    with pytest.raises(ConfigurationError, match=r"projected_length=0 must be .* max_position_embeddings=32"):
+    file.write_text(file.read_text().replace('"projected_length": 8', '"projected_length": 99'))
+    with pytest.raises(ConfigurationError, match=r"projected_length=99 must be .* max_position_embeddings=32"):
         LinformerForMaskedLM.from_pretrained(saved)
 
 
