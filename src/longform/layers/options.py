@@ -149,8 +149,8 @@ class AttentionOptions:
         """Lengths for texts of ``max_length`` tokens, None for any: k, a list of them, "auto" (see LinformerAttention),
         or the tokens of a slot, of which there are 4 where neither is said.
 
-        ``capped``: k is at most N, where ``check`` would refuse more. Raises ConfigurationError where a length is missing
-        or senseless.
+        ``capped``: k is at most N, where ``check`` would refuse more. Raises ConfigurationError where a length is
+        missing or senseless.
         """
         kind, tokens_per_slot = self.of_projection.kind, self.tokens_per_slot
         if not PROJECTION_KINDS[kind].has_order:
@@ -454,7 +454,7 @@ def _check_run(tokens_per_slot: int, window: int | None) -> None:
 def _listed_slots(projected_length: Any, max_length: int, heads: int, capped: bool) -> tuple[int, ...]:
     """The k of each head, at most ``max_length`` where it is ``capped``."""
     if projected_length == "auto":
-        projected_length = max(64, min(256, -(-max_length // RUN)))
+        projected_length = min(max_length, max(64, min(256, -(-max_length // RUN))))
     if isinstance(projected_length, str):
         raise ConfigurationError(f"projected_length={projected_length!r} must be a number of slots, or 'auto'")
     listed = (projected_length,) * heads if isinstance(projected_length, int) else tuple(projected_length)
