@@ -17,6 +17,7 @@ from longform.units import cap_torch
 if TYPE_CHECKING:
     from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
+    from longform.conversion.local import path_of
     from longform.conversion.packages import load_linformer
     from longform.layers.attention import LinformerAttention
     from longform.layers.effective_attention import effective_attention
@@ -84,6 +85,7 @@ __all__ = [
     "load_linformer",
     "pack_weights",
     "parameter_groups",
+    "path_of",
     "predict",
 ]
 
@@ -124,6 +126,7 @@ _MODULES = {
     "load_linformer": "longform.conversion.packages",
     "pack_weights": "longform.models.inference",
     "parameter_groups": "longform.layers.parameter_groups",
+    "path_of": "longform.conversion.local",
     "predict": "longform_text.inference.run",
 }
 

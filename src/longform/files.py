@@ -313,7 +313,7 @@ def _check_apart(place: Path, sources: Iterable[Path]) -> None:
         holds = place.is_dir() and target in source.parents
         said = "is" if source == target else "is inside" if source in target.parents else "holds" if holds else ""
         if said:
-            raise ConfigurationError(f'the output "{place}" {said} "{path}", which is read: give another output')
+            raise ConfigurationError(f'the output "{place}" {said} the input "{path}": give another output')
 
 
 def check_utf_8(folder: str | Path) -> None:

@@ -49,7 +49,7 @@ class LayerCache:
 
 
 class CausalCache:
-    """Cache of all ``layers`` of a causal encoder; new and empty, it is filled by the first call that has it.
+    """Cache of a causal encoder's ``layers``. It begins empty, and the first call that gets it fills it.
 
     ``mask`` bool (B, m): which of the m columns that were read are text; ``counted`` long (B, 1): tokens that have a
     position, where padding tokens have none.

@@ -138,21 +138,21 @@ OPTIONS = (
         "selected_slots",
         int | Literal["auto"],
         "auto",
-        "selection: slots beyond the window that each block of tokens sees token by token, those that it looks at "
-        f"most; 0: none; auto: up to {defaults.SELECTED} where a text is no longer than the source's own, else none",
+        "number of far slots that each block of tokens sees token by token; 0: none; auto: up to "
+        f"{defaults.SELECTED} where a text is no longer than the source's own, else none",
     ),
     (
         "memory_budget",
         float | Literal["auto"] | None,
         "auto",
-        "tokens that all slots together stand for at most; null: no limit; auto: the source's own length",
+        "most tokens that all slots stand for together; null: no limit; auto: the source's own length",
     ),
     (
         "sink_tokens",
         int,
         defaults.SINKS,
-        "attention sinks: leading tokens that every query sees exactly, beside the slots (for linear and random "
-        "projections they take rows of E and F)",
+        "attention sinks: number of first tokens that every query sees exactly (for linear and random projections "
+        "they take rows of E and F)",
     ),
     (
         "short_convolution",
@@ -182,14 +182,13 @@ POOLING_OPTIONS = (
         "sublinear_tf",
         bool,
         False,
-        "a vector is a mean in which a token that a text has c times weighs sqrt(c) in all, instead of c",
+        "pool by a mean in which a token that occurs c times weighs sqrt(c), not c",
     ),
     (
         "adapter",
         str | None,
         None,
-        "minilm-16k, or the folder that longform align --lora-rank wrote: the encoder that it was trained on is "
-        "converted as it was then, and the adapter becomes part of its weights",
+        "minilm-16k, or the output of longform align --lora-rank, to merge into the converted source",
     ),
 )
 

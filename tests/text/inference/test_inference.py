@@ -163,7 +163,7 @@ def interrupted(folder: Path, source: Path, output: Path, settings: InferenceSet
 
 def test_what_an_unfinished_output_would_append_to_is_no_input(longform_folder: Path, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "out.jsonl.partial", texts(5))
-    with pytest.raises(ConfigurationError, match="which is read"):
+    with pytest.raises(ConfigurationError, match="the input"):
         embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS)
 
 
