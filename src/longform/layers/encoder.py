@@ -29,7 +29,7 @@ from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import PositionEmbedding, RelativeAttentionBias, RotaryPositions
 from longform.layers.names import named
 from longform.layers.options import check_choice
-from longform.layers.packed_batch import documents_of, is_jagged, unpacked
+from longform.layers.packed_batch import check_alone, documents_of, is_packed, unpacked
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.streaming import can_run_in_parts
@@ -336,13 +336,9 @@ class LinformerEncoder(Stack):
         Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
         other shapes and masks.
         """
-        if cu_seqlens is not None or is_jagged(hidden_states):
+        if is_packed(hidden_states, cu_seqlens):
             alone = attention_mask, key_padding_mask, src_key_padding_mask, mask, context, grid, cache
-            if any(x is not None for x in alone) or output_attentions:
-                raise InputError(
-                    "texts without padding take no mask, context, grid or cache, and give no attention weights: leave "
-                    "them out, or pad the texts"
-                )
+            check_alone(*alone, weights=output_attentions)
             return self._encode_packed(
                 hidden_states, cu_seqlens, max_seqlen, global_attention_mask, keeps=output_hidden_states
             )
@@ -356,8 +352,7 @@ class LinformerEncoder(Stack):
             text, context_mask, global_attention_mask = (
                 _with_batch(x, None) for x in (text, context_mask, global_attention_mask)
             )
-        if mask is not None or is_causal:
-            check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
+        check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
         out = self._encode(
             hidden_states,
             text,

@@ -49,7 +49,7 @@ class Shared(NamedTuple):
     documents: Documents | None = None
 
     def of_group(self, group: Group) -> "Shared":
-        """What the documents of one group are given: marks of their tokens, and the angles of their places."""
+        """Copy for the documents of one group, with marks (g, n) of their tokens and angles (n, r) of places."""
         marks, rotation = self.global_attention_mask, self.rotation
         return self._replace(
             documents=None,
