@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from longform.layers.attention import LinformerAttention
     from longform.layers.effective_attention import effective_attention
     from longform.layers.encoder import LinformerEncoder
-    from longform.layers.geometry import Projection
     from longform.layers.multihead import LinformerEncoderLayer, LinformerMultiheadAttention
+    from longform.layers.options import Projection
     from longform.layers.parameter_groups import parameter_groups
     from longform.models.configuration_linformer import LinformerConfig
     from longform.models.graphs import capture
@@ -114,7 +114,7 @@ _MODULES = {
     "LinformerForTokenClassification": "longform.models.task_heads",
     "LinformerModel": "longform.models.modeling_linformer",
     "LinformerMultiheadAttention": "longform.layers.multihead",
-    "Projection": "longform.layers.geometry",
+    "Projection": "longform.layers.options",
     "align": "longform_text.training.alignment.run",
     "capture": "longform.models.graphs",
     "convert": "longform.conversion.convert",

@@ -421,7 +421,7 @@ def foreign(folder: Path, written: Mapping[str, str], *, but: Collection[str] = 
 
 
 @contextlib.contextmanager
-def reading(path: Path, *, way_out: str, errors: tuple[type[Exception], ...] = DAMAGED) -> Generator[None]:
+def reading(path: str | Path, *, way_out: str, errors: tuple[type[Exception], ...] = DAMAGED) -> Generator[None]:
     """Turn what goes wrong while the content of ``path`` is read into CheckpointError; ``way_out``: what helps."""
     try:
         yield

@@ -15,7 +15,7 @@ from longform import choices
 from longform.conversion import tasks
 from longform.functional import pooling
 from longform.functional.positions import tables
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from longform.layers.sequence_projection import RunProjection, make_projection
 from longform_text.cli.main import all_commands
 from longform_text.inference import exported

@@ -27,9 +27,9 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.block import Block, FeedForward, make_norm
 from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import PositionEmbedding, RelativeAttentionBias, RotaryPositions
-from longform.layers.geometry import Projection, check_choice
 from longform.layers.names import named
-from longform.layers.packed_batch import documents_of, is_jagged, unpacked
+from longform.layers.options import check_choice
+from longform.layers.packed_batch import check_alone, documents_of, is_packed, unpacked
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.streaming import can_run_in_parts
@@ -169,9 +169,11 @@ def _check_positions(positions: str | None, max_length: int | None) -> None:
         raise ConfigurationError("positions='learned' needs max_length, the rows of their table; or use 'sine'")
 
 
-def _window_of(window: Any, *, causal: bool) -> Any:
-    """The window of an encoder; causal ones have one by default."""
-    return WINDOW if causal and window is None else window
+def _with_window(attention: dict[str, Any], *, causal: bool) -> dict[str, Any]:
+    """Options of attention; a causal encoder has a window by default."""
+    if causal and attention.get("attention_window") is None:
+        return attention | {"attention_window": WINDOW}
+    return attention
 
 
 def _rotary(positions: str | None, features: int) -> dict[str, RotaryPositions] | None:
@@ -223,10 +225,9 @@ class LinformerEncoder(Stack):
     Arguments:
 
     * ``hidden_size`` D, ``num_layers`` L, ``num_heads`` h; ``max_length`` N, or None for any length.
-    * ``projected_length``, ``tokens_per_slot``, ``projection``, ``short_convolution``, ``attention_window``, ``causal``
-      (which has a window of 64 tokens where none is given) and all of ``attention`` (tile, num_prefix_tokens, head_dim,
-      num_key_value_heads, selected_slots, bias, ...): of LinformerAttention. ``Projection("linear",
-      sharing="layerwise")`` is one E for all layers.
+    * ``causal`` (which has a window of 64 tokens where none is given) and all of ``attention`` (projected_length,
+      tokens_per_slot, projection, short_convolution, attention_window, tile, sink_tokens, head_dim, bias, ...): of
+      LinformerAttention. ``projection_sharing="layerwise"`` is one E for all layers.
     * ``intermediate_size``: of the feed-forward part, None for 4 D. ``activation``: "gelu", "relu", "silu" or a
       function; ``gated``: GeGLU, SwiGLU.
     * ``pre_norm``: norms before attention and feed-forward, or after the sums; ``final_norm``: after the last layer,
@@ -248,11 +249,6 @@ class LinformerEncoder(Stack):
         num_heads: int,
         max_length: int | None = None,
         *,
-        projected_length: int | str | None = None,
-        tokens_per_slot: int | None = None,
-        projection: str | Projection = "weighted_mean",
-        short_convolution: int | None = None,
-        attention_window: int | tuple[int, ...] | None = None,
         causal: bool = False,
         intermediate_size: int | None = None,
         activation: str | Callable[[Tensor], Tensor] = "gelu",
@@ -272,11 +268,9 @@ class LinformerEncoder(Stack):
     ) -> None:
         _check_positions(positions, max_length)
         inside = _activation(activation)
-        attention_window = _window_of(attention_window, causal=causal)
+        attention = _with_window(attention, causal=causal)
         make_attention = partial(
-            LinformerAttention, hidden_size, num_heads, max_length=max_length, tokens_per_slot=tokens_per_slot,
-            projected_length=projected_length, projection=projection, short_convolution=short_convolution,
-            attention_window=attention_window, causal=causal,
+            LinformerAttention, hidden_size, num_heads, max_length=max_length, causal=causal,
             dropout=dropout if attention_dropout is None else attention_dropout, **attention,
         )  # fmt: skip
         make = partial(make_norm, norm, hidden_size, epsilon=norm_epsilon)
@@ -342,13 +336,9 @@ class LinformerEncoder(Stack):
         Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
         other shapes and masks.
         """
-        if cu_seqlens is not None or is_jagged(hidden_states):
+        if is_packed(hidden_states, cu_seqlens):
             alone = attention_mask, key_padding_mask, src_key_padding_mask, mask, context, grid, cache
-            if any(x is not None for x in alone) or output_attentions:
-                raise InputError(
-                    "texts without padding take no mask, context, grid or cache, and give no attention weights: leave "
-                    "them out, or pad the texts"
-                )
+            check_alone(*alone, weights=output_attentions)
             return self._encode_packed(
                 hidden_states, cu_seqlens, max_seqlen, global_attention_mask, keeps=output_hidden_states
             )
@@ -362,8 +352,7 @@ class LinformerEncoder(Stack):
             text, context_mask, global_attention_mask = (
                 _with_batch(x, None) for x in (text, context_mask, global_attention_mask)
             )
-        if mask is not None or is_causal:
-            check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
+        check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
         out = self._encode(
             hidden_states,
             text,

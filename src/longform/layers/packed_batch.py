@@ -35,7 +35,7 @@ class Group(NamedTuple):
 
 
 class Documents(NamedTuple):
-    """The documents of a batch without padding, in groups.
+    """Documents of a batch without padding, (T, D), in groups.
 
     ``ends`` long (b + 1): where each begins among all tokens, and where the last ends. ``back`` long (T): where each
     token stands when the groups' tokens (g n) follow one another. ``places`` long (T): the position of each token in
@@ -54,7 +54,7 @@ class Documents(NamedTuple):
         return torch.cat(out).index_select(0, self.back)[None]
 
     def padded(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """All documents of hidden (1, T, D) side by side, (b, n, D), and their mask (b, n)."""
+        """Documents of hidden (1, T, D) side by side, (b, n, D), and their mask (b, n)."""
         group, mask = _side_by_side(self.ends, _all(self.ends), self.longest, hidden.shape[1])
         return Group(group, mask).of(hidden), mask
 
@@ -149,7 +149,7 @@ class Form(NamedTuple):
     is_nested: bool
 
     def values_of(self, x: Tensor) -> Tensor:
-        """All tokens of x, given as the documents were: (T, ...)."""
+        """Tokens of x (b, n of each, ...), or (T, ...), given as the documents were: (T, ...)."""
         return x.values() if is_jagged(x) else x
 
     def packed(self, values: Tensor) -> Tensor:
@@ -162,6 +162,20 @@ class Form(NamedTuple):
 def is_jagged(x: object) -> bool:
     """Whether x is a nested tensor of the layout "jagged"."""
     return isinstance(x, Tensor) and x.is_nested and x.layout == torch.jagged
+
+
+def is_packed(hidden_states: object, cu_seqlens: Tensor | None) -> bool:
+    """Whether hidden_states are of a batch without padding: nested, or with the ends of its documents."""
+    return cu_seqlens is not None or is_jagged(hidden_states)
+
+
+def check_alone(*others: object, weights: bool) -> None:
+    """Raise InputError where ``others`` are given that a batch without padding does not take, or ``weights`` asked for."""
+    if weights or any(x is not None for x in others):
+        raise InputError(
+            "texts without padding take no mask, context, grid or cache, and give no attention weights: leave them "
+            "out, or pad the texts"
+        )
 
 
 def unpacked(packed: Any, cu_seqlens: Tensor | None) -> tuple[Tensor, Form]:

@@ -15,8 +15,8 @@ from longform.functional.execution import autocasts
 from longform.functional.latent import unit_rms
 from longform.functional.masks import blank_padding, check_tensors, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
-from longform.layers.geometry import check_key_value_heads, head_size
 from longform.layers.linear import are_affine
+from longform.layers.options import check_key_value_heads, head_size
 from longform.layers.packed_batch import Documents, Group
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
@@ -49,7 +49,7 @@ class Shared(NamedTuple):
     documents: Documents | None = None
 
     def of_group(self, group: Group) -> "Shared":
-        """What the documents of one group are given: marks of their tokens, and the angles of their places."""
+        """Copy for the documents of one group, with marks (g, n) of their tokens and angles (n, r) of places."""
         marks, rotation = self.global_attention_mask, self.rotation
         return self._replace(
             documents=None,

@@ -3,7 +3,17 @@
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from longform.choices import EXTENSIONS, POOLED, POOLINGS, PROJECTION_INITS, PROJECTION_NAMES, SHARINGS, TASKS
+from longform.choices import (
+    DEFAULT_PROJECTION,
+    DEFAULT_SHARING,
+    EXTENSIONS,
+    POOLED,
+    POOLINGS,
+    PROJECTION_INITS,
+    PROJECTION_NAMES,
+    SHARINGS,
+    TASKS,
+)
 from longform.conversion import defaults
 from longform.conversion.defaults import slots_that_fit
 from longform.errors import DataError, require
@@ -96,7 +106,7 @@ OPTIONS = (
     (
         "projection",
         PROJECTION_NAMES,
-        defaults.PROJECTION,
+        DEFAULT_PROJECTION,
         "how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
         "convolution: of runs of neighbouring tokens; weighted_mean: means of runs weighted by content, which begin as "
         "means; random: fixed random matrices",
@@ -115,7 +125,7 @@ OPTIONS = (
         "auto",
         "what shares a projection: none: each head has its own; headwise: the heads of a layer; key_value: its "
         "keys and values, too; layerwise: all layers, too; auto: as the --projected-length file says, else "
-        f"{defaults.SHARING}",
+        f"{DEFAULT_SHARING}",
     ),
     (
         "attention_window",
@@ -147,7 +157,7 @@ OPTIONS = (
     (
         "short_convolution",
         int,
-        0,
+        defaults.TAPS,
         "taps (an odd number) of a convolution over neighbouring tokens in front of attention, zero until it is "
         "trained; 0: none",
     ),
@@ -226,7 +236,7 @@ def run(settings: Any) -> None:
     with conversion_folder(output, local_source(settings.source), overwrite=settings.restart):
         pass  # what is refused in the end is better refused now
     k = read_lengths(settings.projected_length)
-    sharing = (k.sharing or defaults.SHARING) if settings.sharing == "auto" else settings.sharing
+    sharing = (k.sharing or DEFAULT_SHARING) if settings.sharing == "auto" else settings.sharing
     automatic = settings.attention_window == "auto"
     window = defaults.default_window(settings.projection) if automatic else settings.attention_window
     k, raised = k.fitted(settings.max_length, window, settings.sink_tokens)

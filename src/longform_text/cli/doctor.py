@@ -115,7 +115,10 @@ def explanations(model: str | None, length: int, dtype: str) -> list[tuple[str, 
         loaded = LinformerModel.from_pretrained(model).eval().to(device, chosen)
         return [(f"{model}, {length} tokens, {chosen}, inference", str(explain(loaded, length=length)))]
     found = []
-    kinds: dict[str, Any] = {"linear projection": {}, "window": {"projection": "mean", "attention_window": 64}}
+    kinds: dict[str, Any] = {
+        "linear projection": {"projection": "linear"},
+        "window": {"projection": "mean", "attention_window": 64, "short_convolution": 0},
+    }
     for kind, options in kinds.items():
         config = LinformerConfig(
             vocab_size=100, max_position_embeddings=length, projected_length=max(1, length // 32), **SIZES, **options

@@ -58,5 +58,5 @@ def test_ends_are_of_one_row_without_a_mask():
     made, ids = model(next(iter(KINDS))), torch.randint(3, 40, (2, 20))
     with pytest.raises(InputError, match="cu_seq_lens_q is of texts in one row"):
         made(ids, cu_seq_lens_q=torch.tensor([0, 20]))
-    with pytest.raises(InputError, match="no attention weights"):
+    with pytest.raises(InputError, match="and output_attentions"):
         made(ids[:1], cu_seq_lens_q=torch.tensor([0, 8, 20]), output_attentions=True)
