@@ -170,7 +170,7 @@ def is_packed(hidden_states: object, cu_seqlens: Tensor | None) -> bool:
 
 
 def check_alone(*others: object, weights: bool) -> None:
-    """Raise InputError where ``others`` are given that a batch without padding does not take, or ``weights`` asked for."""
+    """Raise InputError where ``others`` are given, which need a batch with padding, or ``weights`` are asked for."""
     if weights or any(x is not None for x in others):
         raise InputError(
             "texts without padding take no mask, context, grid or cache, and give no attention weights: leave them "
