@@ -126,9 +126,9 @@ def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None)
     return key_padding_mask == 0
 
 
-def check_pair_mask(mask: Tensor | None, *, is_causal: bool | None, causal: bool, length: int) -> None:
-    """Raise InputError on a ``mask`` of pairs of tokens, torch's (n, n), that is not honoured: only the causal one is,
-    by a module that is ``causal``.
+def check_pair_mask(mask: Tensor | None, tokens: Tensor, *, is_causal: bool | None, causal: bool) -> None:
+    """Raise InputError on a ``mask`` of pairs of tokens (B, n, D), torch's (n, n), that is not honoured: only the causal
+    one is, by a module that is ``causal``.
     """
     if mask is None and not is_causal:
         return
@@ -141,6 +141,7 @@ def check_pair_mask(mask: Tensor | None, *, is_causal: bool | None, causal: bool
     check_tensors(mask=mask)
     if mask is None or not has_values(mask):
         return
+    length = tokens.shape[1]
     later = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
     hides = True if mask.dtype == torch.bool else float("-inf")
     if not torch.equal(mask, mask.new_zeros(length, length).masked_fill(later, hides)):

@@ -352,7 +352,7 @@ class LinformerEncoder(Stack):
             text, context_mask, global_attention_mask = (
                 _with_batch(x, None) for x in (text, context_mask, global_attention_mask)
             )
-        check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
+        check_pair_mask(mask, hidden_states, is_causal=is_causal, causal=self.causal)
         out = self._encode(
             hidden_states,
             text,

@@ -178,7 +178,7 @@ class LinformerMultiheadAttention(LinformerAttention):
             query, key, value = query[None], key[None], value[None]
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         query, key, value = query.transpose(0, batch_axis), key.transpose(0, batch_axis), value.transpose(0, batch_axis)
-        check_pair_mask(attn_mask, is_causal=is_causal, causal=self.causal, length=query.shape[1])
+        check_pair_mask(attn_mask, query, is_causal=is_causal, causal=self.causal)
         mask = mask_of_text(None, key_padding_mask)
         if not self.of_one_text:
             own = None if one_memory and self.kdim == self.vdim else value

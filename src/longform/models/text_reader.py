@@ -230,7 +230,7 @@ def packed_texts(
 
     Raises InputError for ends where there are.
     """
-    alone = len(row) == 1 and all(x is None for x in others)
+    alone = row.shape[0] == 1 and all(x is None for x in others)
     if ends is not None:
         if not alone:
             raise InputError(

@@ -1,5 +1,7 @@
 """Batches without padding: each document is read as it is on its own."""
 
+import warnings
+
 import pytest
 import torch
 from gradients import assert_near
@@ -122,8 +124,10 @@ def test_what_cannot_be():
         model(x, cu_seqlens=ends(), attention_mask=torch.ones(len(x)))
     with pytest.raises(InputError, match="give no attention weights"):
         model(x, cu_seqlens=ends(), output_attentions=True)
-    with pytest.warns(UserWarning, match="prototype"), pytest.raises(InputError, match="to_padded_tensor"):
-        model(torch.nested.nested_tensor(documents(), layout=torch.strided))
+    with warnings.catch_warnings(action="ignore"):  # torch warns once that such tensors are a prototype
+        strided = torch.nested.nested_tensor(documents(), layout=torch.strided)
+    with pytest.raises(InputError, match="to_padded_tensor"):
+        model(strided)
     with pytest.raises(InputError, match="at most max_length=90"):
         double("linear")(torch.cat([x, x]), cu_seqlens=torch.tensor([0, len(x), 2 * len(x)]))
     with pytest.raises(ConfigurationError, match="tile=None"):
