@@ -11,8 +11,8 @@ from longform.conversion.convert import ConversionResult, convert
 from longform.files import locked
 from longform_text.data.token_store import CorpusFiles
 from longform_text.training.distillation.run import distill
-from longform_text.training.engine.settings import DistillationSettings
-from longform_text.training.engine.students import load_encoder, with_labels
+from longform_text.training.distillation.settings import DistillationSettings
+from longform_text.training.students import load_encoder, with_labels
 
 LENGTH = 512  # n, as in the paper
 SHORTEST = 64  # tokens of a crop to heal on: the tasks' texts are as short
@@ -61,7 +61,7 @@ def heal(
     variant = variants()[variant.healed_as or variant.key]
     place = folder / variant.key
     settings = DistillationSettings(
-        length=LENGTH, min_length=SHORTEST, max_tokens=tokens, evaluations=0, heldout_documents=held_out
+        length=LENGTH, min_length=SHORTEST, max_tokens=tokens, eval_strategy="no", heldout_documents=held_out
     )
     with locked(folder / f".{variant.key}", wait=True):
         distill(converted(source, variant), source, text, settings, output=place, progress=progress)

@@ -25,7 +25,7 @@ PRESET = Preset(
     "tiny", TokenizerSettings("wordpiece", 60), MODEL,
     PretrainingSettings(
         tokens_per_step=32, tokens_per_forward=32, max_steps=2, learning_rate=1e-3, evaluations=1,
-        validation_tokens=100, dtype="float32",
+        validation_tokens=100, bf16=False,
     ),
 )  # fmt: skip
 

@@ -28,10 +28,10 @@ import torch
 torch.set_num_threads(1)
 import longform
 from longform_text.training.distillation.run import distill
-from longform_text.training.engine.settings import DistillationSettings
+from longform_text.training.distillation.settings import DistillationSettings
 given = json.load(open(sys.argv[1]))
 settings = DistillationSettings(length=48, min_length=12, tokens_per_step=200, max_steps=4, heldout_documents=6,
-                                learning_rate=3e-3, evaluations=0, dtype="float32", **given["settings"])
+                                learning_rate=3e-3, eval_strategy="no", bf16=False, **given["settings"])
 result = distill(given["student"], given["teacher"], given["texts"], settings, output=given["output"])
 total = sum(float(value.double().abs().sum()) for value in result.student.state_dict().values())
 found = {"weights": total, "tokens": result.tokens, "cosine": result.after.cosine}
@@ -45,7 +45,7 @@ from longform_text.training.alignment.run import align
 from longform_text.training.alignment.settings import AlignmentSettings
 given = json.load(open(sys.argv[1]))
 settings = AlignmentSettings(max_steps=3, documents_per_step=4, learning_rate=3e-3, heldout_documents=4, keep_texts=4,
-                             evaluations=0, tokens_per_forward=100, dtype="float32")
+                             eval_strategy="no", tokens_per_forward=100, bf16=False)
 result = align(given["model"], tuple(given["pairs"]), settings, output=given["output"], progress=False)
 total = sum(float(value.double().abs().sum()) for value in result.model.state_dict().values())
 json.dump({"weights": total, "documents": result.documents}, open(given["output"] + os.environ["RANK"], "w"))
@@ -59,7 +59,7 @@ from longform_text.training.pretraining.run import pretrain
 from longform_text.training.pretraining.settings import PretrainingSettings
 given = json.load(open(sys.argv[1]))
 settings = PretrainingSettings(tokens_per_step=128, tokens_per_forward=64, max_steps=3, learning_rate=3e-3,
-                               evaluations=0, validation_tokens=150, dtype="float32", packing=given["packing"])
+                               eval_strategy="no", validation_tokens=150, bf16=False, packing=given["packing"])
 result = pretrain(given["texts"], settings, config=given["model"], tokenizer=TokenizerSettings("wordpiece", 60),
                   output=given["output"], cache=given["output"] + "-cache", progress=False)
 total = sum(float(value.double().abs().sum()) for value in result.model.state_dict().values())
@@ -117,7 +117,7 @@ def test_two_processes_learn_together(
     teacher.save_pretrained(tmp_path / "teacher")
     given = {
         "student": str(tmp_path / "student"), "teacher": str(tmp_path / "teacher"), "texts": texts,
-        "settings": {"gradient_checkpointing": checkpointing},
+        "settings": {"activation_checkpointing": checkpointing},
     }  # fmt: skip
     said = _in_processes(2, COMMON, given, tmp_path)
     assert said[0] == said[1]
@@ -136,7 +136,7 @@ def test_two_processes_align_together(sentence_transformer_folder: Path, texts: 
     first, second = _in_processes(2, ALIGNMENT, given, tmp_path)
     assert first == second
     assert first["documents"] == 3 * 4 * 2
-    unchanged = SentenceTransformer(str(sentence_transformer_folder), device="cpu").state_dict()
+    unchanged = SentenceTransformer(str(sentence_transformer_folder), use_cpu=True).state_dict()
     assert first["weights"] != sum(float(value.double().abs().sum()) for value in unchanged.values())
 
 
@@ -159,8 +159,10 @@ def test_two_processes_learn_what_one_does_and_one_goes_on(texts: list[str], tmp
 def test_finetuning(tiny_tokenizer: Any, texts: list[str], tmp_path: Path) -> None:
     (tmp_path / "encoder").mkdir()
     folder = save_longform(tmp_path / "encoder", tiny_tokenizer, initializer_range=0.02)
-    alone = finetuned(folder, texts, tmp_path / "alone", batch_size=8)
-    found = in_processes(2, lambda: finetuned(folder, texts, tmp_path / "shared", batch_size=4), tmp_path)
+    alone = finetuned(folder, texts, tmp_path / "alone", per_device_train_batch_size=8)
+    found = in_processes(
+        2, lambda: finetuned(folder, texts, tmp_path / "shared", per_device_train_batch_size=4), tmp_path
+    )
     _check(found, alone)
 
 
