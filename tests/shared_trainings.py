@@ -64,7 +64,7 @@ def pretrained(texts: list[str], output: Path, *, stopped_at: int | None = None,
         "tokens_per_step": 128, "tokens_per_forward": 64, "max_steps": 20, "learning_rate": 3e-3, "eval_strategy": "no",
         "validation_tokens": 150, "bf16": False, "use_cpu": True, "objective": "causal", "save_steps": 8,
     }  # fmt: skip
-    config = MODEL | {"projection": "mean", "projection_sharing": "none", "attention_window": 4}
+    config = MODEL | {"projection": "mean", "projection_sharing": "none", "attention_window": 8}
     step = Trainer.training_step
 
     def stopping(self: Any, *given: Any) -> Any:
