@@ -94,7 +94,7 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), from_twin:
     if preset.training.tokens_per_step < longest:
         curves = [replace(curve, key=f"step{longest}-{curve.key}") for curve in curves]  # a folder may be shared
     if from_twin is not None:
-        twin = replace(preset.training, max_tokens=None, max_steps=from_twin)
+        twin = replace(preset.training, max_steps=from_twin)
         curves = [replace(curve, key=f"twin{from_twin}-{curve.key}") for curve in curves]
     return Plan(figure, curves, replace(preset, training=_with_room(preset.training, longest)), twin)
 

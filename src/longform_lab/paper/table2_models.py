@@ -1,7 +1,8 @@
 """The models of Table 2: the original, and its conversions."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,8 @@ def heal(
     """
     variant = variants()[variant.healed_as or variant.key]
     place = folder / variant.key
-    settings = DistillationSettings(
-        length=LENGTH, min_length=SHORTEST, max_tokens=tokens, eval_strategy="no", heldout_documents=held_out
-    )
+    settings = DistillationSettings(length=LENGTH, min_length=SHORTEST, eval_strategy="no", heldout_documents=held_out)
+    settings = replace(settings, max_steps=math.ceil(tokens / max(settings.tokens_per_step, LENGTH)))
     with locked(folder / f".{variant.key}", wait=True):
         distill(converted(source, variant), source, text, settings, output=place, progress=progress)
     return place

@@ -33,7 +33,7 @@ GROUPS = {  # headings of a help, and what stands under them; all other options 
     "texts": """--text-field --pair-field --label-field --query-field --document-field --relevant-field --id-field
         --title-field --fields --keep --max-length --length --passage-tokens --chunk-tokens --boundaries --on-long
         --strategy --overlap""",
-    "training": """--num_train_epochs --max_steps --max-steps --max-minutes --max-tokens --per_device_train_batch_size
+    "training": """--num_train_epochs --max_steps --max-minutes --per_device_train_batch_size
         --documents-per-step --queries-per-document --learning_rate --learning-rate --metric_for_best_model --objective
         --lora-rank --seed --steps --batch-size --report_to --save_steps --eval_steps --bf16 --activation_checkpointing
         --use_cpu""",

@@ -95,8 +95,6 @@ def run(settings: Any) -> None:
         look(given, settings.text_field)
     preset = load_preset(settings.preset)
     given = given_training_options(PretrainingSettings, settings)
-    if "max_tokens" in given:  # one budget on the command line replaces the preset's
-        given.setdefault("max_steps", -1)
     training = replace(preset.training, **given)
     from longform_text.training.pretraining.model import full_attention_twin
     from longform_text.training.pretraining.run import pretrain

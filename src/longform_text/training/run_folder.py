@@ -6,7 +6,6 @@ folder without a whole one is half-written, and passed over.
 
 import contextlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Callable, Generator, Iterable
@@ -15,16 +14,14 @@ from typing import Any
 
 from accelerate import PartialState
 
-from longform.errors import CheckpointError, ConfigurationError, MissingDependencyError, some
+from longform.errors import CheckpointError, ConfigurationError, MissingDependencyError
 from longform.files import (
     RunFile,
     check_same,
     clear_leftovers,
-    differences,
     entries,
     flush,
     flush_files,
-    reading,
     remove,
     sole_output,
     whole_lines,
@@ -75,7 +72,7 @@ def place_of_run(output: str | Path | None, inputs: Iterable[Any]) -> Generator[
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
-    """Record of a folder's run: identity, status, files; None where there is none.
+    """Record of a folder's run: identity and status; None where there is none.
 
     Raises ConfigurationError for a folder of something else, CheckpointError for a damaged file.
     """
@@ -86,7 +83,6 @@ def read_run(folder: Path) -> dict[str, Any] | None:
     if "status" not in found:
         held = found.get("kind", f"{RUN_FILE} of something else")
         raise ConfigurationError(f'"{folder}" holds no training, but a {held}: give another output folder')
-    check_names(found.setdefault("files", []), path)
     return found
 
 
@@ -94,43 +90,38 @@ class RunFolder:
     """A run's place on the disk. ``kept``: it outlives the call.
 
     ``checkpoint``: where to go on from, or None. ``complete``: the model is finished, ``rows``: its log history.
-    Raises ConfigurationError when the folder holds another run or another's files, CheckpointError when it is damaged.
+    Raises ConfigurationError where the folder holds another run, CheckpointError where it is damaged.
     """
 
     def __init__(self, folder: Path, identity: dict[str, Any], *, kept: bool, restart: bool = False) -> None:
         self.folder, self.identity, self.kept, self.process = folder, identity, kept, PartialState()
-        self.files: list[str] = []  # of the finished run, this one or one that this one replaces
-        self.checkpoint: Path | None = None
-        self.complete = False
-        before = read_run(folder) if kept else None
-        self.files = (before or {}).get("files", [])
-        going_on = not restart and before is not None and self._take_up(before)
+        self.complete, self.checkpoint = False, None
+        if kept and not restart and (before := read_run(folder)) is not None:
+            self._take_up(before)
         self.process.wait_for_everyone()
         if kept and self.process.is_main_process:
             try:
-                self._prepare(going_on)
+                self._prepare()
             except OSError as error:
                 raise CheckpointError(f'the output folder "{folder}" cannot be written: {error}') from error
         self.process.wait_for_everyone()
 
-    def _take_up(self, before: dict[str, Any]) -> bool:
-        """Where the run stands; False where it is another one, which came to nothing that could be lost."""
-        complete = before["status"] == "complete"
-        found = [] if complete else [path for path in checkpoints(self.folder) if is_whole(path)]
-        there = {name: before.get(name) for name in self.identity}
-        if not (complete or before["files"] or found) and differences(there, self.identity):
-            return False
-        check_same(self.folder, there, self.identity, otherwise=OTHERWISE)
-        self.complete, self.checkpoint = complete, next(iter(found), None)
-        return True
+    def _take_up(self, before: dict[str, Any]) -> None:
+        """Where the run stands. Raises ConfigurationError for another one, unless it came to nothing."""
+        whole = [path for path in checkpoints(self.folder) if is_whole(path)]
+        self.complete = before["status"] == "complete"
+        self.checkpoint = None if self.complete else next(iter(whole), None)
+        if self.complete or whole:
+            there = {name: before.get(name) for name in self.identity}
+            check_same(self.folder, there, self.identity, otherwise=OTHERWISE)
 
-    def _prepare(self, going_on: bool) -> None:
+    def _prepare(self) -> None:
         """Remove what killed processes left unfinished, and all that is not gone on with."""
         clear_leftovers(self.folder)
         remove(self.folder / UNFINISHED)
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in checkpoints(self.folder):
-            if self.complete or not going_on or not is_whole(path):
+            if self.checkpoint is None or not is_whole(path):
                 remove(path)
         if not self.complete:
             self._write("running")
@@ -142,10 +133,10 @@ class RunFolder:
             return [row for _, row in whole_lines(file)]
 
     def _write(self, status: str) -> None:
-        write_json(self.folder / RUN_FILE, {**self.identity, "status": status, "files": self.files})
+        write_json(self.folder / RUN_FILE, {**self.identity, "status": status})
 
     def finish(self, save: Callable[[Path], None], rows: list[dict[str, Any]]) -> None:
-        """Put the finished model in the folder, and remove the checkpoints and what an earlier run had left.
+        """Put the finished model in the folder, and remove the checkpoints.
 
         ``save``: writes the model into a folder; ``rows``: the log history. Raises CheckpointError where it cannot be
         saved; what is unfinished is removed.
@@ -173,32 +164,13 @@ class RunFolder:
         self.process.wait_for_everyone()
 
     def _place(self, unfinished: Path) -> None:
-        """Each file to its place, over ours of an earlier run, whose other files go."""
+        """Each file to its place; what says how to load the folder comes last, and none of an earlier run stays."""
         names = [path.relative_to(unfinished).as_posix() for path in unfinished.rglob("*") if path.is_file()]
-        names.sort(key=lambda name: (name in LOADED_BY, name))
         flush_files(unfinished)
-        check_names(names, self.folder / RUN_FILE)
-        if others := [name for name in names if name not in self.files and os.path.lexists(self.folder / name)]:
-            raise ConfigurationError(f"{some(others)} there is not of this run and would be replaced: move it away")
-        earlier, self.files = self.files, sorted({*names, *self.files})
-        self._write("running")  # killed from here on, these files are known as ours
-        for name in names:
+        for name in LOADED_BY:
+            (self.folder / name).unlink(missing_ok=True)
+        for name in sorted(names, key=lambda name: (name in LOADED_BY, name)):
             place = self.folder / name
             place.parent.mkdir(parents=True, exist_ok=True)
             (unfinished / name).replace(place)
-        for name in set(earlier).difference(names):
-            (self.folder / name).unlink(missing_ok=True)
-        self.files = sorted(names)
         flush(self.folder)
-
-
-def check_names(names: Any, listed: Path) -> None:
-    """Raise CheckpointError where a name leads out of the folder of the file ``listed``, which lists what is in it."""
-    folder = os.path.realpath(listed.parent)
-    with reading(listed, way_out="give another output folder"):
-        if not isinstance(names, list):
-            raise TypeError("its list of files is none")
-        for name in names:
-            above = Path(os.path.realpath((listed.parent / name).parent))
-            if not above.is_relative_to(folder) or Path(name).name in ("", "..") or "\0" in name:
-                raise ValueError(f'its file "{name}" is elsewhere')

@@ -5,7 +5,7 @@ Nothing of torch or transformers is imported here: ``--help`` and refusals read 
 
 import ast
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from importlib.util import find_spec
@@ -43,57 +43,33 @@ def argument_types() -> Mapping[str, str]:
     return {name: kind for name, kind in every.items() if name not in OURS and not name.startswith("_")}
 
 
-def _same(name: str) -> Any:
-    return lambda value: {name: value}
-
-
-def _dtype(value: Any) -> dict[str, Any]:
-    return {} if value == "auto" else {"bf16": value == "bfloat16"}
-
-
-def _device(value: Any) -> dict[str, Any]:
-    return {"use_cpu": True} if value == "cpu" else {}
-
-
-def _schedule(value: Any) -> dict[str, Any]:
-    return {"lr_scheduler_type": {"constant": "constant_with_warmup"}.get(value, value)}
-
-
-def _evaluations(value: Any) -> dict[str, Any]:
-    return {"eval_strategy": "no"} if not value else {"eval_strategy": "steps", "eval_steps": 1 / (int(value) + 1)}
-
-
-def _nothing(value: Any) -> dict[str, Any]:
-    return {}
-
-
-# Names of before, understood for a release: what is said now, and how a value is.
-BEFORE = {
-    "epochs": ("num_train_epochs", _same("num_train_epochs")),
-    "batch_size": ("per_device_train_batch_size", _same("per_device_train_batch_size")),
-    "warmup": ("warmup_steps", _same("warmup_steps")),
-    "schedule": ("lr_scheduler_type", _schedule),
-    "save_every_steps": ("save_steps", _same("save_steps")),
-    "metric": ("metric_for_best_model", _same("metric_for_best_model")),
-    "early_stopping": ("early_stopping_patience", _same("early_stopping_patience")),
-    "gradient_checkpointing": ("activation_checkpointing", _same("activation_checkpointing")),
-    "dtype": ("bf16", _dtype),
-    "device": ("use_cpu", _device),
-    "evaluations": ("eval_strategy and eval_steps", _evaluations),
-    "evaluations_per_epoch": ("eval_strategy and eval_steps", _nothing),
+# Names of before, understood for a release: the name now, and what its value is now where that is another.
+BEFORE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "epochs": ("num_train_epochs", lambda value: value),
+    "batch_size": ("per_device_train_batch_size", lambda value: value),
+    "warmup": ("warmup_steps", lambda value: value),
+    "schedule": ("lr_scheduler_type", lambda value: "constant_with_warmup" if value == "constant" else value),
+    "save_every_steps": ("save_steps", lambda value: value),
+    "metric": ("metric_for_best_model", lambda value: value),
+    "early_stopping": ("early_stopping_patience", lambda value: value),
+    "gradient_checkpointing": ("activation_checkpointing", lambda value: value),
+    "dtype": ("bf16", {"bfloat16": True, "float32": False}.get),
+    "device": ("use_cpu", {"cpu": True}.get),
+    "evaluations": ("eval_steps", lambda value: 1 / (int(value) + 1) if int(value) else 10**9),
+    "evaluations_per_epoch": ("eval_steps", lambda value: None),
 }
 
 
 def modern(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with the names of now for those of before, with a warning for each."""
+    """Options with the names of now for those of before, with a warning for each; None: nothing was said."""
     found: dict[str, Any] = {}
     for name, value in options.items():
-        if name not in BEFORE:
-            found[name] = value
-        elif value is not None:
-            now, made = BEFORE[name]
+        now, changed = BEFORE.get(name, (name, None))
+        if changed is not None and value is not None:
             warnings.warn(f"{name} is called {now} now, as in transformers", FutureWarning, stacklevel=4)
-            found |= made(value)
+            value = changed(value)
+        if changed is None or value is not None:
+            found[now] = value
     return found
 
 

@@ -8,7 +8,6 @@ from longform_text.training.distillation.crops import (
     CropDataset,
     DataCollatorForCrops,
     at_most_a_fifth,
-    check_repeatable,
 )
 from longform_text.training.distillation.settings import DistillationSettings
 
@@ -73,12 +72,6 @@ def test_a_stream_is_read_in_its_order_and_again(tiny_tokenizer: Any) -> None:
     assert [crop[1] for crop in source.heldout_crops()] == tiny_tokenizer.convert_tokens_to_ids([*"abcde"])
     assert {row[1] for rows in _ids(source, 3) for row in rows} == set(tiny_tokenizer.convert_tokens_to_ids([*"fg"]))
     assert stream.times > 2
-
-
-@pytest.mark.parametrize("once", [iter(["a"]), (x for x in ["a"]), "a"])
-def test_documents_that_can_be_read_only_once(once: Any) -> None:
-    with pytest.raises(DataError, match="give a list"):
-        check_repeatable(once)
 
 
 @pytest.mark.parametrize("nothing", [[], ["", " \n"], ["a b"] * 3])

@@ -163,12 +163,12 @@ def test_minutes_end_a_training(student_folder: Path, teacher: BertModel, texts:
     assert measured(result.records, "cosine")[-1]["step"] == result.steps
 
 
-def test_tokens_become_steps(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
+def test_tokens_of_steps_are_counted(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
     settings = DistillationSettings(
         length=48,
         min_length=12,
         tokens_per_step=100,
-        max_tokens=650,
+        max_steps=7,
         heldout_documents=4,
         activation_checkpointing=True,
     )

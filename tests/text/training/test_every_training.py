@@ -1,6 +1,7 @@
 """Every training: E and F learn at their own rate, and a run that was broken off ends nearly as an unbroken one."""
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,6 +147,15 @@ def test_a_run_that_was_broken_off(
     assert json.loads(json.dumps(resumed.records)) == again.records
     _check(again, unbroken)
     break_off(0, lambda: train(given, changes, output=output, restart=True))
+
+
+@pytest.mark.nightly
+def test_twenty_kills_at_random_steps(given: Given, break_off: Callable[..., None], tmp_path: Path) -> None:
+    changes, output = {"max_steps": 40, "save_steps": 1}, tmp_path / "run"
+    unbroken = _finetune(given, changes, output=tmp_path / "unbroken")
+    for step in sorted(random.Random(0).sample(range(1, 40), 20)):
+        break_off(step, lambda: _finetune(given, changes, output=output), killed=True)
+    _check(_finetune(given, changes, output=output), unbroken)
 
 
 def _check(result: Any, expected: Any) -> None:

@@ -44,15 +44,6 @@ def parts(crops: Sequence[list[int]], tokens_per_forward: int) -> Iterator[list[
         yield [crops[place] for place in places]
 
 
-def check_repeatable(documents: Documents) -> None:
-    """Raise DataError for an iterator that can be read only once."""
-    if isinstance(documents, str) or iter(documents) is documents:
-        raise DataError(
-            "documents are read again for every pass and after an interruption: "
-            "give a list, or an object whose __iter__ begins anew, not an iterator or one string"
-        )
-
-
 def at_most_a_fifth(wanted: int, documents: Iterable[Any]) -> int:
     """How many of the ``documents`` are kept for measuring: as many as ``wanted``, or a fifth of few, at least one."""
     count = sum(1 for _ in islice(documents, 5 * wanted))  # no more need be read
@@ -62,14 +53,13 @@ def at_most_a_fifth(wanted: int, documents: Iterable[Any]) -> int:
 class CropDataset(IterableDataset):
     """The crops (lists of token ids) of each step of a distillation, without end, those of several processes in turn.
 
-    ``heldout``: how many documents at the beginning are kept apart. Raises DataError for documents that can be read
-    only once, ConfigurationError for settings whose lengths leave no room for text.
+    ``heldout``: how many documents at the beginning are kept apart. Raises ConfigurationError for lengths without room
+    for text.
     """
 
     def __init__(
         self, documents: Documents, tokenizer: Any, settings: DistillationSettings, *, heldout: int = 0
     ) -> None:
-        check_repeatable(documents)
         assert settings.length is not None, "see settings.fitted"
         self.documents, self.tokenizer, self.settings = documents, tokenizer, settings
         self.special: SpecialTokens = special_tokens(tokenizer)

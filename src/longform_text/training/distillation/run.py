@@ -5,7 +5,6 @@ size of the teacher's (Linformer keeps the layers of its source, so they corresp
 mean-pooled last states.
 """
 
-import math
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +26,7 @@ from longform_text.training.card import scores_table, short_name, write_card
 from longform_text.training.distillation.crops import CropDataset, DataCollatorForCrops, at_most_a_fifth
 from longform_text.training.distillation.loss import Agreement, DistillationLoss, check_pair, encoder_of, texts_key
 from longform_text.training.distillation.optimizer import MuonAdamW
-from longform_text.training.distillation.settings import DEFAULT_TOKENS, DistillationSettings, fitted
+from longform_text.training.distillation.settings import DistillationSettings, fitted
 from longform_text.training.run import carry_out, finish, measured, training_arguments
 from longform_text.training.run_folder import RunFolder, place_of_run
 from longform_text.training.students import learning, load_encoder, open_student
@@ -74,7 +73,7 @@ class DistillationResult:
             )
             said.append(
                 f"worse    {what} after training is worse than before: keep the student as it was, or train on more "
-                "text (--max-tokens) or at a lower --learning_rate"
+                "text (--max_steps) or at a lower --learning_rate"
             )
         return "\n".join(said)
 
@@ -147,7 +146,6 @@ def distill(
             opened.model.load_state_dict(made.state_dict())
         else:
             arguments.learning_rate = _rate(settings, trained.config)
-            arguments.max_steps = _steps(settings, source.step_tokens * arguments.world_size)
             dtype = torch.bfloat16 if arguments.bf16 else torch.float32
             loss = DistillationLoss(
                 original, opened.tokenizer, limit=settings.teacher_length, device=arguments.device, dtype=dtype
@@ -195,15 +193,6 @@ def _rate(settings: DistillationSettings, config: Any) -> float:
 
 def _texts_named(*corpora: Any) -> list[CorpusFiles]:
     return [each for each in corpora if isinstance(each, CorpusFiles)]
-
-
-def _steps(settings: DistillationSettings, step_tokens: int) -> int:
-    """Optimiser steps of the smaller budget."""
-    steps, tokens = settings.argument("max_steps", -1), settings.max_tokens
-    if tokens is None and steps <= 0:
-        tokens = DEFAULT_TOKENS
-    found = [] if tokens is None else [math.ceil(tokens / step_tokens)]
-    return min(found + ([steps] if steps > 0 else []))
 
 
 def _optimizer(settings: DistillationSettings, rate: float, decay: float) -> Any:

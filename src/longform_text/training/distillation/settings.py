@@ -8,7 +8,6 @@ from longform.errors import ConfigurationError
 from longform_text.settings import check_between, check_positive, one_of
 from longform_text.training.settings import TrainingSettings
 
-DEFAULT_TOKENS = 2_000_000
 SHORT, LONG = 512, 4096  # tokens: bounds of the length of crops that is taken where none is chosen
 
 
@@ -16,7 +15,7 @@ SHORT, LONG = 512, 4096  # tokens: bounds of the length of crops that is taken w
 class DistillationSettings(TrainingSettings):
     """How a student learns from its teacher; beside the settings of every training.
 
-    The recipe: 2,000,000 tokens where neither ``max_tokens`` nor ``max_steps`` is chosen, a rate that rises for a tenth
+    The recipe: 500 steps, a rate that rises for a tenth
     of the steps and falls as a cosine (1e-4 for a student with an attention window, which is nearly right from the
     beginning, else 5e-4), measured before, after and four times between.
 
@@ -27,7 +26,6 @@ class DistillationSettings(TrainingSettings):
         min_length: shortest length that a longer document is cut to, in tokens (shorter documents stay whole). Texts
             within twice the student's attention window are exact already: they hold the student to what it knows.
         tokens_per_step: tokens of one optimiser step, of each process.
-        max_tokens: tokens of training text, over all processes; of this and ``max_steps`` the smaller holds.
         optimizer: "muon" (the layers' matrices by Muon; vectors, tables, E and F by AdamW; a step takes longer, and
             several times fewer are needed) or "adamw".
         train_word_embeddings: whether word vectors move too; they begin as the teacher's.
@@ -40,6 +38,7 @@ class DistillationSettings(TrainingSettings):
     """
 
     recipe: ClassVar[Mapping[str, Any]] = {
+        "max_steps": 500,
         "lr_scheduler_type": "cosine",
         "per_device_train_batch_size": 1,  # a step's crops are one item
         "eval_strategy": "steps",
@@ -52,7 +51,6 @@ class DistillationSettings(TrainingSettings):
     length: int | None = None
     min_length: int = 128
     tokens_per_step: int = 4096
-    max_tokens: int | None = None
     optimizer: str = one_of(("muon", "adamw"), "muon")
     train_word_embeddings: bool = False
     dropout: float = 0.0
@@ -62,9 +60,7 @@ class DistillationSettings(TrainingSettings):
     def check(self) -> None:
         """See TrainingSettings."""
         super().check()
-        check_positive(
-            self, "length", "min_length", "tokens_per_step", "max_tokens", "teacher_length", "heldout_documents"
-        )
+        check_positive(self, "length", "min_length", "tokens_per_step", "teacher_length", "heldout_documents")
         check_between(self, 0, 1, "dropout")
         if self.length is not None and self.min_length > self.length:
             raise ConfigurationError(f"min_length={self.min_length} is more than length={self.length}")

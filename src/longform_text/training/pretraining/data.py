@@ -174,7 +174,3 @@ class PretrainingData:
             "validation_asked_tokens": sum(part.weight for part in self.validation),
             "unigram_loss": self.unigram_loss,
         }
-
-    def steps_of_one_pass(self) -> int:
-        """Optimiser steps of one pass."""
-        return len(self.blocks) * self.length // self.step_tokens

@@ -145,7 +145,6 @@ def pretrain(
             )
             facts = data.facts()
             arguments.per_device_train_batch_size = data.share
-            arguments.max_steps = _steps(settings, data)
             rows = _trained(opened, arguments, run, settings, data, shown=progress)
             told = {
                 **facts,
@@ -207,16 +206,6 @@ def _model(config: Any, tokenizer: Any, settings: PretrainingSettings) -> tuple[
 def _processes(blocks: int, processes: int) -> int:
     """Processes, of which a run that goes on has as many: 1 where the blocks of a step are the same in any number."""
     return processes if blocks % processes else 1
-
-
-def _steps(settings: PretrainingSettings, data: PretrainingData) -> int:
-    """Optimiser steps of the smaller budget, or of one pass."""
-    steps, tokens = settings.argument("max_steps", -1), settings.max_tokens
-    passes = settings.arguments.get("num_train_epochs")
-    if tokens is None and steps <= 0:
-        return max(1, math.ceil((passes or 1) * data.steps_of_one_pass()))
-    found = [] if tokens is None else [math.ceil(tokens / data.step_tokens)]
-    return min(found + ([steps] if steps > 0 else []))
 
 
 def _trained(

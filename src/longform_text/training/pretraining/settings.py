@@ -1,17 +1,16 @@
 """Settings of pre-training, with units, checked when made, and presets: settings under a name, in YAML files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from types import NoneType
-from typing import Any, ClassVar, get_args, get_type_hints
+from typing import Any, ClassVar
 
 from longform.choices import PACKINGS
 from longform.errors import ConfigurationError, require
 from longform_text.data.tokenizer_training import TokenizerSettings
 from longform_text.settings import check_between, check_positive, one_of
-from longform_text.training.settings import TrainingSettings, argument_types
+from longform_text.training.settings import TrainingSettings
 
 MASKED, CAUSAL = "masked", "causal"
 RECIPES = "recipes"  # the folder beside this file
@@ -23,8 +22,7 @@ class PretrainingSettings(TrainingSettings):
     """How a language model learns from scratch, beside the settings of every training.
 
     The recipe is RoBERTa's: Adam's moments 0.9 and 0.98, a rate that rises for 8 % of the steps to 5e-4 and falls
-    linearly, one pass over the corpus where neither ``max_tokens`` nor ``max_steps`` is chosen; measured before, after
-    and nine times between.
+    linearly, one pass over the corpus where no ``max_steps`` are chosen; measured before, after and nine times between.
 
     Args:
         objective: "masked": the model fills in hidden tokens; "causal": it says each token from those before it, for
@@ -34,7 +32,6 @@ class PretrainingSettings(TrainingSettings):
             holds two documents, and what is left of each is padded.
         max_documents: documents of the corpus that are used; default: all.
         tokens_per_step: tokens of one optimiser step, over all processes.
-        max_tokens: tokens of training text, over all processes; of this and ``max_steps`` the smaller holds.
         mask_fraction: part of the content tokens (0 to 1) that a masked model is asked for; of these 80 % become the
             mask token, 10 % another token, and the rest stays as it is.
         validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus.
@@ -43,6 +40,7 @@ class PretrainingSettings(TrainingSettings):
     """
 
     recipe: ClassVar[Mapping[str, Any]] = {
+        "num_train_epochs": 1.0,
         "learning_rate": 5e-4,
         "warmup_steps": 0.08,
         "adam_beta2": 0.98,
@@ -59,16 +57,13 @@ class PretrainingSettings(TrainingSettings):
     packing: str = one_of(PACKINGS, "full")
     max_documents: int | None = None
     tokens_per_step: int = 131_072
-    max_tokens: int | None = None
     mask_fraction: float = 0.15
     validation_tokens: int = 65_536
 
     def check(self) -> None:
         """See TrainingSettings."""
         super().check()
-        check_positive(
-            self, "length", "max_documents", "tokens_per_step", "max_tokens", "mask_fraction", "validation_tokens"
-        )
+        check_positive(self, "length", "max_documents", "tokens_per_step", "mask_fraction", "validation_tokens")
         check_between(self, 0, 1, "mask_fraction")
 
 
@@ -97,17 +92,18 @@ def load_preset(name: str | Path) -> Preset:
 
     Raises ConfigurationError for an unknown name, part or field, and for values that cannot be.
     """
-    given = _parts(name)
-    from longform.models.configuration_linformer import LinformerConfig
+    parts = _parts(name)
+    from longform.models.configuration_linformer import LinformerConfig  # after refusals that need no torch
 
-    model = _mapping(name, "model", given.get("model"))
-    _check_names(name, "model", model, LinformerConfig.__annotations__)
-    return Preset(
-        str(given.get("description", "")),
-        _made(name, TokenizerSettings, "tokenizer", given),
-        model,
-        _made(name, PretrainingSettings, "training", given),
-    )
+    try:
+        model = dict(parts.get("model") or {})
+        _check_names(name, "model", model, LinformerConfig.__annotations__)
+        tokenizer = TokenizerSettings(**parts.get("tokenizer") or {})
+        return Preset(
+            str(parts.get("description", "")), tokenizer, model, PretrainingSettings(**parts.get("training") or {})
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f'the preset "{name}" has a value that cannot be: {error}') from error
 
 
 def _parts(name: str | Path) -> Mapping[str, Any]:
@@ -128,28 +124,8 @@ def _parts(name: str | Path) -> Mapping[str, Any]:
     return given
 
 
-def _mapping(preset: str | Path, part: str, values: Any) -> dict[str, Any]:
-    if not isinstance(values or {}, Mapping):
-        raise ConfigurationError(f'the preset "{preset}" has {part}: {values!r}, which is not settings by name')
-    return dict(values or {})
-
-
-def _made(preset: str | Path, kind: Any, part: str, given: Mapping[str, Any]) -> Any:
-    chosen, types = _mapping(preset, part, given.get(part)), get_type_hints(kind)
-    others = argument_types() if kind is PretrainingSettings else {}
-    _check_names(preset, part, chosen, [*(field.name for field in fields(kind)), *others])
-    for name, value in chosen.items():
-        kind_of: Any = types.get(name, object)
-        allowed: Any = get_args(kind_of) or (kind_of,)  # of "int | None" both
-        if name in types and type(value) not in allowed and not (type(value) is int and float in allowed):
-            names = " or ".join("nothing" if one is NoneType else one.__name__ for one in allowed)
-            raise ConfigurationError(f'the preset "{preset}" has {name}: {value!r} in {part}; it takes {names}')
-    return kind(**chosen)
-
-
 def _check_names(preset: str | Path, where: str, given: Any, known: Any) -> None:
-    unknown = [name for name in given if name not in known]
-    if unknown:
+    if unknown := [name for name in given if name not in known]:
         raise ConfigurationError(
             f'the preset "{preset}" has {where} {", ".join(map(repr, unknown))}, which is not known; '
             f"there are {', '.join(known)}"
