@@ -77,7 +77,9 @@ def read_run(folder: Path) -> dict[str, Any] | None:
     Raises ConfigurationError for a folder of something else, CheckpointError for a damaged file.
     """
     path = folder / RUN_FILE
-    found = RunFile(path, folder, "training", "another output folder").read(begun=entries(folder, but=(CACHE,)))
+    found = RunFile(path, folder, "training", "another output folder").read(
+        begun=entries(folder, but=(CACHE, UNFINISHED))
+    )
     if found is None:
         return None
     if "status" not in found:
@@ -96,7 +98,8 @@ class RunFolder:
     def __init__(self, folder: Path, identity: dict[str, Any], *, kept: bool, restart: bool = False) -> None:
         self.folder, self.identity, self.kept, self.process = folder, identity, kept, PartialState()
         self.complete, self.checkpoint = False, None
-        if kept and not restart and (before := read_run(folder)) is not None:
+        before = read_run(folder) if kept else None
+        if before is not None and not restart:
             self._take_up(before)
         self.process.wait_for_everyone()
         if kept and self.process.is_main_process:

@@ -104,8 +104,10 @@ class TrainingSettings(Settings):
         own = self.__match_args__
         for name in options:
             if name not in argument_types():
-                near = did_you_mean(name, [*own, *argument_types()]) or f"; beside {', '.join(own)} there are the "
-                near += "" if "did you mean" in near else "fields of transformers.TrainingArguments"
+                near = did_you_mean(name, [*own, *argument_types(), *BEFORE])
+                for before, (now, _) in BEFORE.items():
+                    near = near.replace(f'"{before}"', f'"{now}"')
+                near = near or f"; there are {', '.join(own)}, and the fields of transformers.TrainingArguments"
                 raise ConfigurationError(f'there is no setting "{name}" in {type(self).__name__}{near}')
         chosen = {**modern(arguments or {}), **options}
         said = {

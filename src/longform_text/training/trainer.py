@@ -150,12 +150,19 @@ class Trainer(transformers.Trainer):
             return 1.0 if mask is None else float(mask.sum())
         return float((labels != IGNORED).sum()) if labels.ndim == 2 and not labels.is_floating_point() else len(labels)
 
+    def _mean(self, value: float) -> float:
+        """Mean over the processes, as gradients are averaged: every token counts the same in each."""
+        if self.args.world_size == 1:
+            return value
+        given: Any = torch.tensor(value, device=self.args.device)
+        return float(self.accelerator.reduce(given, reduction="mean"))
+
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """The loss of a batch; its gradients are accumulated over parts, which processes exchange once.
 
         Raises InputError where it is not finite: the weights are those before the update.
         """
-        parts, whole = list(self.parts(inputs)), max(self.weight(inputs), 1.0)
+        parts, whole = list(self.parts(inputs)), max(self._mean(self.weight(inputs)), 1.0)
         total = torch.zeros((), device=self.args.device)
         for number, (_, part) in enumerate(parts, start=1):
             self._share = self.weight(part) / whole

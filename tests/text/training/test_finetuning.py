@@ -45,7 +45,7 @@ def _changed(**changes: Any) -> FinetuningSettings:
     return FinetuningSettings(**{**vars(SETTINGS), **changes})
 
 
-LEARNING = _changed(learning_rate=3e-2, num_train_epochs=10)
+LEARNING = _changed(learning_rate=1e-2, num_train_epochs=10)
 
 
 def test_what_is_frozen_in_a_given_model_is_not_trained(student_folder: Path, tiny_tokenizer: Any) -> None:
@@ -64,7 +64,7 @@ def test_a_classifier_is_learned_saved_and_found_again(student_folder: Path, tmp
     result = _run(student_folder, None, _texts(), LEARNING, output=tmp_path / "run")
     assert result.task == "single-label"
     assert result.labels == list(KINDS)
-    assert result.metrics["accuracy"] > 0.6
+    assert result.metrics["accuracy"] > 0.8
     assert sum(map(sum, result.metrics["confusion"])) == 20
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"metrics.json", "records.jsonl", "tokenizer.json"} <= files
@@ -81,7 +81,7 @@ def test_the_best_step_is_kept(student_folder: Path) -> None:
     )
     losses = {row["step"]: row["loss"] for row in measured(result.records, "macro_f1")}
     assert result.metrics["best_step"] == min(losses, key=losses.__getitem__)
-    assert result.metrics["loss"] == pytest.approx(min(losses.values()), abs=1e-3)
+    assert result.metrics["loss"] == pytest.approx(min(losses.values()), abs=1e-6)
 
 
 def test_each_evaluation_is_shown(student_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,8 @@ from longform_text.training.pretraining.run import pretrain
 from longform_text.training.pretraining.settings import PretrainingSettings
 given = json.load(open(sys.argv[1]))
 settings = PretrainingSettings(tokens_per_step=128, tokens_per_forward=64, max_steps=3, learning_rate=3e-3,
-                               eval_strategy="no", validation_tokens=150, bf16=False, packing=given["packing"])
+                               eval_strategy="no", validation_tokens=150, bf16=False, packing=given["packing"],
+                               objective="causal")  # masks are drawn anew in each process
 result = pretrain(given["texts"], settings, config=given["model"], tokenizer=TokenizerSettings("wordpiece", 60),
                   output=given["output"], cache=given["output"] + "-cache", progress=False)
 total = sum(float(value.double().abs().sum()) for value in result.model.state_dict().values())
@@ -69,7 +70,7 @@ json.dump(found, open(given["output"] + os.environ["RANK"], "w"))
 TINY = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
     "max_position_embeddings": 16, "projected_length": 4, "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0, "projection": "mean", "attention_window": 4,
 }  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def _in_processes(count: int, script: str, given: dict[str, Any], folder: Path) 
 @pytest.mark.nightly
 @pytest.mark.parametrize("packing", ["full", "documents"])
 def test_two_processes_pretrain_as_one_does(packing: str, texts: list[str], tmp_path: Path) -> None:
-    """Also where one has more hidden tokens than the other: every token counts the same."""
+    """Also where one is asked for more tokens than the other: every token counts the same."""
     found, given = [], {"texts": texts, "model": TINY, "packing": packing}
     for count in (1, 2):
         (tmp_path / str(count)).mkdir()
@@ -141,9 +142,8 @@ def test_two_processes_align_together(sentence_transformer_folder: Path, texts: 
 
 
 def _check(found: list[Trained], alone: Trained) -> None:
-    """Nearly: the loss of several is the mean of each one's mean, over as many texts and not as many asked tokens."""
     for each in found:
-        assert max(each.difference(alone)) <= 1e-3, each.difference(alone)
+        assert max(each.difference(alone)) <= 1e-4, each.difference(alone)
 
 
 def test_two_processes_learn_what_one_does_and_one_goes_on(texts: list[str], tmp_path: Path) -> None:
