@@ -14,7 +14,6 @@ from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform_text.training.distillation.run import DistillationResult, distill
 from longform_text.training.distillation.settings import DistillationSettings, fitted
 from longform_text.training.run import measured
-from longform_text.training.run_folder import RunFolder
 
 SETTINGS = DistillationSettings(
     length=48, min_length=12, tokens_per_step=200, max_steps=12, learning_rate=3e-3, heldout_documents=6,
@@ -73,20 +72,6 @@ def test_another_teacher_or_other_texts_are_another_run(
         _run(student_folder, teacher, texts[:-1], output=tmp_path / "run", heldout=texts[:6])
     with pytest.raises(ConfigurationError, match="data: "):
         _run(student_folder, teacher, texts, output=tmp_path / "run", heldout=texts[6:12])
-
-
-def test_what_an_earlier_run_left_is_removed_when_another_has_finished(tmp_path: Path) -> None:
-    def finished(*names: str) -> list[str]:
-        run = RunFolder(tmp_path, {"kind": "one"}, kept=True, restart=True)
-        assert all((tmp_path / name).exists() for name in run.files)  # until then
-        run.finish(lambda folder: [(folder / name).touch() for name in names] and None, [])
-        return sorted(path.name for path in tmp_path.iterdir())
-
-    assert finished("model.safetensors", "confusion_matrix.png") == [
-        "confusion_matrix.png", "model.safetensors", "records.jsonl", "run.json",
-    ]  # fmt: skip
-    (tmp_path / "mine.txt").touch()
-    assert finished("model.safetensors") == ["mine.txt", "model.safetensors", "records.jsonl", "run.json"]
 
 
 @pytest.fixture

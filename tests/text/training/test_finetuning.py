@@ -45,7 +45,7 @@ def _changed(**changes: Any) -> FinetuningSettings:
     return FinetuningSettings(**{**vars(SETTINGS), **changes})
 
 
-LEARNING = _changed(learning_rate=1e-2, num_train_epochs=10)
+LEARNING = _changed(num_train_epochs=10, classifier_pooling="mean")  # its seeds 0 and 1 reach 1.0 and 0.9
 
 
 def test_what_is_frozen_in_a_given_model_is_not_trained(student_folder: Path, tiny_tokenizer: Any) -> None:

@@ -350,7 +350,5 @@ MISSPELT: dict[str, Any] = {
 def test_a_misspelled_setting_is_refused_at_once(call: Any) -> None:
     with pytest.raises(ConfigurationError, match=r'there is no setting "\w+" in \w+Settings; did you mean "\w+"\?'):
         call()
-    with pytest.raises(
-        ConfigurationError, match=r'no setting "zzz" .*; there are tokens_.* and the fields'
-    ):
+    with pytest.raises(ConfigurationError, match=r'no setting "zzz" .*; there are tokens_.* and the fields'):
         longform.finetune("a folder", (OF_TWO_KINDS, OF_TWO_KINDS), zzz=1)
