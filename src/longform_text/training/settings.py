@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from longform.choices import did_you_mean
 from longform.errors import ConfigurationError
-from longform_text.settings import Settings, check_choices, check_positive
+from longform_text.settings import Settings, check_choices, check_device, check_positive
 
 OURS = ("output_dir", "do_train", "do_eval", "do_predict", "local_rank")  # of transformers' fields, not to be chosen
 # Of one run and of the same, gone on with, these may differ.
@@ -43,6 +43,11 @@ def argument_types() -> Mapping[str, str]:
     return {name: kind for name, kind in every.items() if name not in OURS and not name.startswith("_")}
 
 
+def _use_cpu(device: str) -> bool | None:
+    check_device(device)
+    return True if device == "cpu" else None
+
+
 # Names of before, understood for a release: the name now, and what its value is now where that is another.
 BEFORE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "epochs": ("num_train_epochs", lambda value: value),
@@ -54,7 +59,7 @@ BEFORE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "early_stopping": ("early_stopping_patience", lambda value: value),
     "gradient_checkpointing": ("activation_checkpointing", lambda value: value),
     "dtype": ("bf16", {"bfloat16": True, "float32": False}.get),
-    "device": ("use_cpu", {"cpu": True}.get),
+    "device": ("use_cpu", _use_cpu),
     "evaluations": ("eval_steps", lambda value: 1 / (int(value) + 1) if int(value) else 10**9),
     "evaluations_per_epoch": ("eval_steps", lambda value: None),
 }
@@ -66,8 +71,8 @@ def modern(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         now, changed = BEFORE.get(name, (name, None))
         if changed is not None and value is not None:
-            warnings.warn(f"{name} is called {now} now, as in transformers", FutureWarning, stacklevel=4)
             value = changed(value)
+            warnings.warn(f"{name} is called {now} now, as in transformers", FutureWarning, stacklevel=4)
         if changed is None or value is not None:
             found[now] = value
     return found

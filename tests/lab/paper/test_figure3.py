@@ -24,7 +24,7 @@ MODEL = {
 PRESET = Preset(
     "tiny", TokenizerSettings("wordpiece", 60), MODEL,
     PretrainingSettings(
-        tokens_per_step=32, tokens_per_forward=32, max_steps=2, learning_rate=1e-3, evaluations=1,
+        tokens_per_step=32, tokens_per_forward=32, max_steps=2, learning_rate=1e-3, eval_steps=0.5,
         validation_tokens=100, bf16=False,
     ),
 )  # fmt: skip
