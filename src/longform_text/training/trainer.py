@@ -128,6 +128,8 @@ class Trainer(transformers.Trainer):
         for name in ("logging_steps", "eval_steps"):
             if 0 < (getattr(self.args, name) or 0) < 1:
                 setattr(self.args, name, math.ceil(found[-1] * getattr(self.args, name)))
+        if 0 < self.args.warmup_steps < 1:  # transformers rounds up, and the only step of a short run had rate 0
+            self.args.warmup_steps = int(found[-1] * self.args.warmup_steps)
         return found
 
     def parts(self, inputs: Any) -> Iterator[tuple[list[int], Any]]:
