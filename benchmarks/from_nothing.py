@@ -69,7 +69,7 @@ def fields_of(variant: str, length: int) -> dict[str, Any]:
     if name not in ATTENTION or (rest and not (rest.startswith(CONVOLUTION) and taps.isdigit())):
         raise SystemExit(f'no attention "{variant}"; there are {", ".join(ATTENTION)}, each also with +{CONVOLUTION}5')
     fields = ATTENTION[name] | ({"attention_window": length} if name == FULL else {})
-    return fields | ({"short_convolution": int(taps)} if rest else {})
+    return fields | {"short_convolution": int(taps) if rest else 0}
 
 
 def vocabulary_of(size: str) -> int:

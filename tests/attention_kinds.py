@@ -9,7 +9,7 @@ from torch import Tensor
 
 from longform.choices import POOLED, PROJECTIONS
 from longform.layers.attention import LinformerAttention
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import (
     ConvolutionProjection,

@@ -115,8 +115,9 @@ SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "in
 
 
 def config(kind: str, **options: Any) -> LinformerConfig:
-    """Of ``kind``: 40 words, 32 positions, 8 slots; ``options`` come last."""
+    """Of ``kind``: 40 words, 32 positions, 8 slots, no taps; ``options`` come last."""
     settings = {"projected_length": 8, "initializer_range": 0.5, "max_position_embeddings": LONGEST}
+    settings |= {"short_convolution": 0}
     settings |= SIZES | KINDS[kind] | options
     for name in ("projected_length", "layer_types"):
         if isinstance(settings.get(name), list):

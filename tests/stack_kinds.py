@@ -7,7 +7,7 @@ from torch import Tensor
 
 from longform import LinformerEncoder
 from longform.choices import POOLED, PROJECTIONS
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from strategies import randomised
 
 WIDTH, HEADS, LENGTH = 64, 2, 90

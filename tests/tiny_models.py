@@ -35,7 +35,8 @@ def save_mpnet(folder: Path, tokenizer: Any, *, head: str | None = None, **setti
 
 def save_longform(folder: Path, tokenizer: Any, *, head: str | None = None, **settings: Any) -> Path:
     """A random Longform of 64 positions and 8 mean slots, with its tokenizer."""
-    settings = {"projection": "mean", "projected_length": 8, "max_position_embeddings": 64, **SIZES, **settings}
+    shortened = {"projection": "mean", "projected_length": 8, "short_convolution": 0, "max_position_embeddings": 64}
+    settings = {**shortened, **SIZES, **settings}
     return _save(folder, tokenizer, LinformerConfig(vocab_size=len(tokenizer), **settings), head)
 
 

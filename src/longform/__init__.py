@@ -17,12 +17,13 @@ from longform.units import cap_torch
 if TYPE_CHECKING:
     from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
+    from longform.conversion.local import path_of
     from longform.conversion.packages import load_linformer
     from longform.layers.attention import LinformerAttention
     from longform.layers.effective_attention import effective_attention
     from longform.layers.encoder import LinformerEncoder
-    from longform.layers.geometry import Projection
     from longform.layers.multihead import LinformerEncoderLayer, LinformerMultiheadAttention
+    from longform.layers.options import Projection
     from longform.layers.parameter_groups import parameter_groups
     from longform.models.configuration_linformer import LinformerConfig
     from longform.models.graphs import capture
@@ -85,6 +86,7 @@ __all__ = [
     "load_linformer",
     "pack_weights",
     "parameter_groups",
+    "path_of",
     "predict",
 ]
 
@@ -113,7 +115,7 @@ _MODULES = {
     "LinformerForTokenClassification": "longform.models.task_heads",
     "LinformerModel": "longform.models.modeling_linformer",
     "LinformerMultiheadAttention": "longform.layers.multihead",
-    "Projection": "longform.layers.geometry",
+    "Projection": "longform.layers.options",
     "align": "longform_text.training.alignment.run",
     "capture": "longform.models.graphs",
     "convert": "longform.conversion.convert",
@@ -125,6 +127,7 @@ _MODULES = {
     "load_linformer": "longform.conversion.packages",
     "pack_weights": "longform.models.inference",
     "parameter_groups": "longform.layers.parameter_groups",
+    "path_of": "longform.conversion.local",
     "predict": "longform_text.inference.run",
 }
 

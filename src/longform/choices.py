@@ -1,6 +1,6 @@
 """Names that options may have, and what is near another; in a module that imports nothing of torch, for quick help.
 
-What a name does is where it is used: longform.layers.geometry for projections, longform.functional for positions and
+What a name does is where it is used: longform.layers.options for projections, longform.functional for positions and
 poolings, longform.conversion.tasks for tasks.
 """
 
@@ -41,6 +41,7 @@ NAMED_PROJECTIONS = {  # fields of a Projection under one name
 PROJECTIONS = tuple(PROJECTION_KINDS)
 PROJECTION_NAMES = (*PROJECTIONS, *NAMED_PROJECTIONS)  # that an option may have
 POOLED = tuple(name for name, kind in PROJECTION_KINDS.items() if kind.covers_runs)
+DEFAULT_PROJECTION, DEFAULT_SHARING = "weighted_mean", "headwise"
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PROJECTION_INITS = ("normal", "block_mean")
 EXTENSIONS = ("tile", "interpolate")  # of a table of positions to more rows

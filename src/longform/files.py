@@ -313,7 +313,7 @@ def _check_apart(place: Path, sources: Iterable[Path]) -> None:
         holds = place.is_dir() and target in source.parents
         said = "is" if source == target else "is inside" if source in target.parents else "holds" if holds else ""
         if said:
-            raise ConfigurationError(f'the output "{place}" {said} "{path}", which is read: give another output')
+            raise ConfigurationError(f'the output "{place}" {said} the input "{path}": give another output')
 
 
 def check_utf_8(folder: str | Path) -> None:
@@ -421,7 +421,7 @@ def foreign(folder: Path, written: Mapping[str, str], *, but: Collection[str] = 
 
 
 @contextlib.contextmanager
-def reading(path: Path, *, way_out: str, errors: tuple[type[Exception], ...] = DAMAGED) -> Generator[None]:
+def reading(path: str | Path, *, way_out: str, errors: tuple[type[Exception], ...] = DAMAGED) -> Generator[None]:
     """Turn what goes wrong while the content of ``path`` is read into CheckpointError; ``way_out``: what helps."""
     try:
         yield

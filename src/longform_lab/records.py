@@ -116,6 +116,6 @@ def provenance(rows: Sequence[Mapping[str, Any]], *, brief: bool = False) -> str
         return ", ".join(map(str, parts))
 
     machines, days = dict.fromkeys(map(machine, rows)), sorted(row["date"][:10] for row in rows)
-    said = f"Measured on {'; '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
-    commits = "" if brief else f"; {', '.join(dict.fromkeys(row['commit'] for row in rows))}"
-    return f"{said}{commits}."
+    said = f"Measured on {' and '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+    commits = list(dict.fromkeys(row["commit"] for row in rows))
+    return f"{said}." if brief else f"{said}, commit{'s' * (len(commits) > 1)} {', '.join(commits)}."

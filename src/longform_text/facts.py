@@ -13,7 +13,7 @@ import torch
 
 from longform.functional.conditions import native_bfloat16
 
-CHECKOUT = Path(__file__).parents[3]
+CHECKOUT = Path(__file__).parents[2]
 PACKAGES = ("torch", "transformers", "longform")
 CPU_FEATURES = {"avx2": "avx2", "avx512": "avx512f", "avx512_bf16": "avx512_bf16", "amx_bf16": "amx_bf16"}
 

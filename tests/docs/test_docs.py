@@ -114,6 +114,19 @@ def test_every_table_is_shown_somewhere() -> None:
     assert [name for name in TABLES if f"<!-- table:{name} -->" not in shown] == []
 
 
+def test_the_list_of_records_names_every_file_and_none_besides() -> None:
+    folder = ROOT / "benchmarks/records"
+    listed = {
+        name
+        for line in (folder / "README.md").read_text().splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    files = {path.stem for path in folder.glob("*.jsonl")}
+    assert files <= listed
+    assert listed <= files | {str(table.records) for table in TABLES.values()}  # of a study that has none yet
+
+
 def test_the_reference_has_every_public_name() -> None:
     named = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE)
     assert {f"longform.{name}" for name in longform.__all__} <= set(named)

@@ -8,7 +8,7 @@ import torch
 
 from longform.files import whole_lines
 from longform_lab.records import Record, append_record, provenance, read_records
-from longform_text.facts import environment, hardware, record_facts, versions
+from longform_text.facts import CHECKOUT, environment, hardware, record_facts, versions
 
 
 def test_records_that_do_not_fit_leave_the_file_as_it_was(tmp_path: Path) -> None:
@@ -38,6 +38,7 @@ def test_a_cpu_run_names_no_gpu_and_says_its_dtype():
 
 def test_a_record_takes_the_facts_of_a_device():
     facts = record_facts(CPU)
+    assert (CHECKOUT / "pyproject.toml").is_file()  # else no record would have a commit
     record = Record(name="made-up", metrics={}, **facts)
     assert record.hardware["gpu"] is None
     assert provenance([vars(record)] * 2).count(facts["date"][:10]) == 1

@@ -15,7 +15,7 @@ from longform import choices
 from longform.conversion import tasks
 from longform.functional import pooling
 from longform.functional.positions import tables
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from longform.layers.sequence_projection import RunProjection, make_projection
 from longform_text.cli.main import all_commands
 from longform_text.inference import exported
@@ -63,7 +63,7 @@ MISTAKES = {  # known without torch -> the error
     "pretrain a.jsonl --output o --preset no": 'there is no preset "no"',
     "evaluate retrieval --queries no.jsonl --documents a.jsonl --longform bundled": '"no.jsonl" does not exist',
     "evaluate sts --data a.jsonl": "nothing to evaluate: give --longform, --original, or both",
-    "serve no": '"no" is no folder, and no model in the cache of the hub, which is offline',
+    "serve no": '"no" is no folder, and not in the local Hugging Face cache (offline mode',
     "serve bundled --port 99999": "port is 99999",
     "export empty": 'the folder "empty" has no config.json',
     "doctor no": '"no" is no folder',

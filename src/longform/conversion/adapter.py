@@ -19,6 +19,7 @@ from longform.conversion.pooling_modules import with_token_weights
 from longform.conversion.shipped import ACCOUNT, SHIPPED, shipped
 from longform.errors import CheckpointError, ConfigurationError, ConversionError
 from longform.files import read_json
+from longform.layers.options import by_our_names
 from longform.pretrained.checkpoint_files import model_key
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # PEFT's names
@@ -115,7 +116,7 @@ def read_adapter(folder: str | Path) -> Adapter:
         return Adapter(
             name=place.name,
             source=account["source"],
-            options={"selected_slots": 0, **account["options"]},  # older ones do not say so
+            options={"selected_slots": 0, **by_our_names(account["options"])},  # older ones do not say so
             key=account["weights_key"],
             scale=config["lora_alpha"] / config["r"],
             products={name: (down, tensors[name + UP]) for name, down in downs.items()},
@@ -134,7 +135,6 @@ def write_account(
     rounded to float16; ``sublinear_tf``: whether its vectors are pooled so.
     """
     options = dict(report["options"]) | {name: report[name] for name in ("max_length", "positions")}
-    options["sharing"] = options.pop("projection_sharing")
     if sublinear_tf:
         options["sublinear_tf"] = True
     if options["projection"] != "linear":

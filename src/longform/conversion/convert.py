@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers.modeling_utils import PreTrainedModel
 
-from longform.choices import AUTO_MODELS, EXTENSIONS
+from longform.choices import AUTO_MODELS, DEFAULT_PROJECTION, EXTENSIONS
 from longform.conversion import defaults
 from longform.conversion.adapter import adapter_folder, read_adapter
 from longform.conversion.families.family import Family
@@ -25,25 +25,16 @@ from longform.conversion.tasks import MODELS, HeadPlan, check_task, plan_head
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
 from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.files import atomic_folder, digests, locked
+from longform.layers.names import named
+from longform.layers.options import OPTIONS, RUN, AttentionOptions
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import quiet_transformers
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.resizing import check_extension
 from longform.pretrained.sentence_folder import SentenceFolder, loader_of
 
-Lengths = int | list[int] | list[list[int]]
+Slots = int | list[int] | list[list[int]]
 Auto = Literal["auto"]
-ATTENTION = (
-    "projection",
-    "projection_sharing",
-    "projection_init",
-    "projected_length",
-    "attention_window",
-    "selected_slots",
-    "memory_budget",
-    "sink_tokens",
-    "short_convolution",
-)
 SHORTEST, LONGEST = 3, 2**24  # tokens: two special ones and one of text; a position table of some gigabytes
 
 
@@ -93,19 +84,22 @@ class ConversionResult:
         return self.report.card(self.model.config.to_dict(), auto=auto, loader=loader)
 
 
+@named()
 def convert(
     source: str | Path | PreTrainedModel,
     *,
     max_length: int = defaults.MAX_LENGTH,
-    projected_length: Lengths | Auto = "auto",
-    projection: str = defaults.PROJECTION,
-    sharing: str = defaults.SHARING,
+    projected_length: Slots | Auto | None = "auto",
+    tokens_per_slot: int | None = AttentionOptions.tokens_per_slot,
+    projection: str = DEFAULT_PROJECTION,
+    projection_sharing: str = AttentionOptions.projection_sharing,
+    projection_init: str = AttentionOptions.projection_init,
+    freeze_projection: bool = AttentionOptions.freeze_projection,
     attention_window: int | Auto | None = "auto",
     selected_slots: int | Auto = "auto",
     memory_budget: float | Auto | None = "auto",
     sink_tokens: int = defaults.SINKS,
-    short_convolution: int = 0,
-    projection_init: str = "block_mean",
+    short_convolution: int = defaults.TAPS,
     positions: str = defaults.POSITIONS,
     task: str | None = None,
     num_labels: int | None = None,
@@ -126,11 +120,12 @@ def convert(
     ``source``: a folder, a hub name, a sentence-transformers folder, a name of ``longform.conversion.shipped``
     ("bundled"), or a loaded model (with its ``tokenizer``).
     ``max_length``: the most tokens, special ones included; positions past the source's are made by ``positions``,
-    "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
-    on each side), ``selected_slots`` (seen token by token), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens
-    seen exactly), ``short_convolution`` and ``projection_init`` are LinformerConfig's. "auto": where the
-    projection allows a window one of 64 (128 for MPNet), a budget of the source's own length and, in a model for no
-    more tokens than that, up to 10 selected slots of 16 tokens or more; about 256 slots at most.
+    "tile" or "interpolate". ``projected_length`` (k slots; or ``tokens_per_slot``), ``projection``,
+    ``projection_sharing``, ``projection_init``, ``freeze_projection``, ``attention_window`` (tokens on each side),
+    ``selected_slots`` (seen token by token), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens seen exactly)
+    and ``short_convolution`` are LinformerConfig's, and their defaults but these: no taps, a sink, and "auto", which is
+    where the projection allows a window one of 64 (128 for MPNet), a budget of the source's own length and, in a model
+    for no more tokens than that, up to 10 selected slots of 16 tokens or more; about 256 slots at most.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering", or
     None for what the source is. A head is carried over where the source has that task's (with as many labels, and not
     with another ``classifier_pooling`` than "cls"), else it is new.
@@ -147,8 +142,9 @@ def convert(
     Raises ConversionError on a source that cannot be converted and ConfigurationError on options that do not go
     together.
     """
+    given = dict(locals())
     if adapter is not None:
-        return _adapted(source, adapter, dict(locals()))
+        return _adapted(source, adapter, given)
     _check_options(max_length, positions, task)
     named = named_folder(source) if isinstance(source, str) else None
     if named is not None:
@@ -156,17 +152,7 @@ def convert(
     opened = open_source(named or source, tokenizer=tokenizer)
     if source in (BUNDLED, HUB_NAME):  # not where its package happens to be
         opened = replace(opened, name=HUB_NAME)
-    attention = {
-        "projection": projection,
-        "projection_sharing": sharing,
-        "projection_init": projection_init,
-        "projected_length": projected_length,
-        "attention_window": attention_window,
-        "selected_slots": selected_slots,
-        "memory_budget": memory_budget,
-        "sink_tokens": sink_tokens,
-        "short_convolution": short_convolution,
-    }
+    attention = {name: given[name] for name in OPTIONS}
     chosen = {"task": task, "num_labels": num_labels, "id2label": id2label, "classifier_pooling": classifier_pooling}
     how: Any = {"max_length": max_length, "positions": positions}
     if opened.config.model_type == "linformer":
@@ -189,9 +175,13 @@ def make_shipped(name: str, folder: Path) -> None:
 def _adapted(source: Any, adapter: str | Path, given: dict[str, Any]) -> ConversionResult:
     """``given``: all arguments of ``convert``."""
     read = read_adapter(adapter_folder(adapter))
-    defaults_of = {name: each.default for name, each in inspect.signature(convert).parameters.items()}
     options = {name: value for name, value in given.items() if name not in ("source", "adapter")}
-    return read.add_to(convert(source, **read.options_beside(options, defaults_of)))
+    return read.add_to(convert(source, **read.options_beside(options, defaults_of_convert())))
+
+
+def defaults_of_convert() -> dict[str, Any]:
+    """The defaults of ``convert``, by the names of its options."""
+    return {name: each.default for name, each in inspect.signature(convert).parameters.items()}
 
 
 def _converted(source: Source, chosen: dict[str, Any], **how: Any) -> ConversionResult:
@@ -225,7 +215,8 @@ def _with_sublinear_tf(made: ConversionResult) -> ConversionResult:
 
 def _lengthened(source: Source, options: dict[str, Any], *, max_length: int, positions: str) -> ConversionResult:
     k = options.pop("projected_length")
-    made = lengthen(source, max_length=max_length, projected_length=k, positions=positions, options=options)
+    how: Any = {"max_length": max_length, "positions": positions, "unsaid": defaults_of_convert()}
+    made = lengthen(source, projected_length=k, options=options, **how)
     known = source.config.max_position_embeddings
     head = HeadPlan(made.task, new=False, options={})
     return _result(source, made.model, "Longform", head, known, positions, made.records, made.new)
@@ -307,7 +298,7 @@ def _result(
         positions=positions,
         parameters=sum(p.numel() for p in model.parameters()),
         dtype=str(model.dtype).removeprefix("torch."),
-        options={name: getattr(config, name) for name in ATTENTION},
+        options={name: getattr(config, name) for name in OPTIONS},
         tensors=records,
         new=new,
         notes=[*_notes(source, tokenizer, kept), *_rotary_note(config, known)],
@@ -342,12 +333,15 @@ def _attention_options(
     window = options["attention_window"]
     if options["selected_slots"] == "auto" and max_length > known:  # docs/guides/window-and-k.md says why
         options["selected_slots"] = 0
+    if options["tokens_per_slot"] is not None and options["projected_length"] == "auto":
+        options["projected_length"] = None
     if options["projected_length"] == "auto":
         options["projected_length"] = defaults.default_slots(
             max_length=max_length, window=window, selected=options["selected_slots"]
         )
     if options["selected_slots"] == "auto":
-        slots = int(np.ravel(options["projected_length"]).min())
+        k = options["projected_length"] or -(-max_length // (options["tokens_per_slot"] or RUN))
+        slots = int(np.ravel(k).min())
         options["selected_slots"] = defaults.default_selected(max_length=max_length, slots=slots, window=window)
     if options["memory_budget"] == "auto":
         options["memory_budget"] = None if window is None else known

@@ -5,13 +5,12 @@ from typing import Any
 from longform.choices import POOLED
 
 MAX_LENGTH = 4096  # tokens
-PROJECTION = "mean"
-SHARING = "headwise"
 WINDOW = 64  # tokens seen exactly on each side, where the projection allows a window
 SELECTED, SELECTED_TOKENS = 10, 256  # slots that are seen token by token, and their tokens, at most
 SELECTED_RUN = 16  # tokens of a slot where slots are selected, at least: their tokens matter more than short slots
 SLOTS = 256  # at most; fixed, so that time and memory stay linear in the length
 POSITIONS = "tile"
+TAPS = 0  # a copied encoder has no weights of a short convolution, and learned without one
 SINKS = 1  # the first token, to which trained encoders send much of their attention
 
 
@@ -27,7 +26,7 @@ def default_slots(*, max_length: int, window: int | None, selected: int | str = 
     Beyond SLOTS x window tokens a slot covers as many tokens as the window has, or the largest part of it that fits,
     and k grows with the length.
     """
-    from longform.layers.geometry import fitting_slots  # not above: it brings torch, and --help reads the defaults
+    from longform.layers.options import fitting_slots  # not above: it brings torch, and --help reads the defaults
 
     if window is None or 2 * window >= max_length:
         return min(SLOTS, max_length)
@@ -47,7 +46,7 @@ def default_selected(*, max_length: int, slots: int, window: int | None) -> int:
 
 def slots_that_fit(projected_length: Any, *, max_length: int, window: int | None, sinks: int) -> Any:
     """``projected_length`` with each k raised to the next that the other options allow, none above ``max_length``."""
-    from longform.layers.geometry import fitting_slots
+    from longform.layers.options import fitting_slots
 
     if isinstance(projected_length, list):
         options: Any = {"max_length": max_length, "window": window, "sinks": sinks}

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.conversion import defaults
 from longform.conversion.report import COPIED, CUT, DROPPED, EXTENDED, NewTensor, TensorRecord
 from longform.conversion.source import Source
 from longform.conversion.tasks import MODELS
@@ -16,16 +15,6 @@ from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.pretrained.tokenizers import fit_tokenizer
 
 TIED, UNUSED = "lm_head.decoder.weight", ("pooler.", "linformer.pooler.")
-AS_IT_IS = {  # what ``convert`` takes where nothing is said: the Longform's own then
-    "projection": defaults.PROJECTION,
-    "projection_sharing": defaults.SHARING,
-    "projection_init": "block_mean",
-    "attention_window": "auto",
-    "selected_slots": "auto",
-    "memory_budget": "auto",
-    "sink_tokens": defaults.SINKS,
-    "short_convolution": 0,
-}
 
 
 class Lengthened(NamedTuple):
@@ -38,16 +27,18 @@ class Lengthened(NamedTuple):
 
 
 def lengthen(
-    source: Source, *, max_length: int, projected_length: Any, positions: str, options: dict[str, Any]
-) -> Lengthened:
-    """The Longform ``source`` for ``max_length`` tokens; ``options``: everything else that ``convert`` was given.
+    source: Source, *, max_length: int, projected_length: Any, positions: str, options: dict[str, Any],
+    unsaid: dict[str, Any],
+) -> Lengthened:  # fmt: skip
+    """The Longform ``source`` for ``max_length`` tokens; ``options``: everything else that ``convert`` was given, which
+    is as it is where nothing was said: ``unsaid``.
 
     Raises ConversionError where weights are missing, and where an option asks for another model than it is.
     """
     task = next((task for task, cls in MODELS.items() if cls.__name__ in source.architectures), None)
     if task is None:
         raise ConversionError(f"the source is a Longform of an unknown class: {', '.join(source.architectures)}")
-    _check_options(options, source.config, task)
+    _check_options(options, source.config, task, unsaid)
     model = _filled(MODELS[task](copy.deepcopy(source.config)), source.tensors).eval()
     k = None if projected_length == "auto" else projected_length
     model.resize_sequence_length(max_length, projected_length=k, positions=positions)
@@ -62,9 +53,9 @@ def lengthen(
     return Lengthened(model, task, records, new)
 
 
-def _check_options(options: dict[str, Any], config: Any, task: str) -> None:
+def _check_options(options: dict[str, Any], config: Any, task: str, unsaid: dict[str, Any]) -> None:
     own = {name: getattr(config, name, None) for name in options} | {"task": task}
-    other = [f"{name}={value!r}" for name, value in options.items() if value not in (AS_IT_IS.get(name), own[name])]
+    other = [f"{name}={value!r}" for name, value in options.items() if value not in (unsaid.get(name), own[name])]
     if other:
         raise ConversionError(
             f"the source is a Longform already, of which the length alone is changed (max_length, projected_length, "

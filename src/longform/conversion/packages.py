@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from longform.errors import CheckpointError, ConfigurationError
 from longform.layers.attention import LinformerAttention
 from longform.layers.encoder import LinformerEncoder
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from longform.layers.sequence_projection import DenseProjection, SequenceProjection
 
 Part = Mapping[str, Tensor]  # the weights of one layer, by their names in it

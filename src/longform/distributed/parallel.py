@@ -121,7 +121,7 @@ def _block(model: LinformerPreTrainedModel) -> int:
     window = _window(model)
     runs = (part.sizes[-1] for part in model.modules() if isinstance(part, RunProjection))
     block = window or math.lcm(*runs)
-    reach = model.config.short_convolution // 2
+    reach = (model.config.short_convolution or 0) // 2
     return block * max(1, -(-reach // block))
 
 

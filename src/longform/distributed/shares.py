@@ -16,7 +16,6 @@ from longform.layers.sequence_projection import (
     DenseProjection,
     RunProjection,
     SequenceProjection,
-    usable_slots,
     with_exact,
 )
 
@@ -31,10 +30,13 @@ def share_of_heads(
     if isinstance(projection, DenseProjection):
         return _dense_share(projection, key, value, part)
     assert isinstance(projection, RunProjection)
-    first, counted, whole, own = _runs(projection, key, part, exact)
+    counted, whole, usable = projection.runs_of(part.mask, exact, key, length=part.length)
+    valid = torch.ones(key.shape[:2], device=key.device) if counted is None else part.own(counted).float()
+    count = segment_sum(valid[..., None], whole.size, whole.uniform, limit=projection.slots)[..., 0]
+    own, first = whole._replace(count=count), part.start // whole.size  # the part's runs; the place of the first
     pooled = projection.pool(key, value, own, None if counted is None else part.own(counted), hidden)
     sides = (_placed(x, first, whole, own) for x in pooled)
-    slots = Slots(*sides, usable_slots(whole, part.mask), whole)
+    slots = Slots(*sides, usable, whole)
     return slots if exact is None else with_exact(slots, *(_of_part(x, exact, part) for x in (key, value)), exact)
 
 
@@ -42,20 +44,6 @@ def _dense_share(projection: DenseProjection, key: Tensor, value: Tensor, part: 
     rows, usable = projection.rows(part.mask, part.length)
     own = [each._replace(matrix=each.matrix[..., part.start : part.stop]) for each in rows]
     return Slots(project_heads(key, own[0]), project_heads(value, own[-1]), usable, None)
-
-
-def _runs(
-    projection: RunProjection, x: Tensor, part: Part, exact: Exact | None
-) -> tuple[Tensor, Tensor | None, Runs, Runs]:
-    """The first slot of the part, long (B,); the tokens of the texts in runs, (B, n); these runs; those of the part.
-
-    x (B, m, ...): of the part's tokens.
-    """
-    batch, tokens = x.shape[:2]
-    counted, whole = projection.runs_of(part.mask, exact, batch=batch, length=part.length, device=x.device)
-    valid = torch.ones(batch, tokens, device=x.device) if counted is None else part.own(counted).float()
-    count = segment_sum(valid[..., None], whole.size, whole.uniform, limit=projection.slots)[..., 0]
-    return part.start // whole.size, counted, whole, whole._replace(count=count)
 
 
 def _of_part(x: Tensor, exact: Exact, part: Part) -> Tensor:

@@ -208,20 +208,28 @@ def moved(x: Tensor, positions: Tensor) -> Tensor:
     return x.expand(shape).gather(1, index.expand(shape))
 
 
-def check_one_text(position_ids: Tensor, mask: Tensor | None) -> None:
-    """Raise InputError where ``position_ids`` (n), (1, n) or (B, n) begin anew within the text of ``mask`` bool (B, n):
-    transformers takes that for several texts in one row. In eager mode, which looks at values.
+def begins_anew(position_ids: Tensor, mask: Tensor | None) -> Tensor | None:
+    """Where ``position_ids`` (n), (1, n) or (B, n) begin anew within the text of ``mask`` bool (B, n), bool (B, n - 1):
+    in rows that hold several texts without padding, as transformers takes it. None where no row does, and where values
+    are not looked at.
     """
     if not has_values(position_ids, mask):
-        return
+        return None
     positions = position_ids.view(-1, position_ids.shape[-1])
     text = torch.ones_like(positions[:, 1:], dtype=torch.bool) if mask is None else mask[:, 1:]
     begins = (positions.diff(dim=1) != 1) & text
     anew = (positions[:, 1:] == positions[:, :1]) | ~begins
-    if bool((begins.any(dim=1) & anew.all(dim=1) & (text & ~begins).any(dim=1)).any()):
+    several = begins.any(dim=1) & anew.all(dim=1) & (text & ~begins).any(dim=1)
+    return begins if bool(several.any()) else None
+
+
+def check_one_text(position_ids: Tensor, mask: Tensor | None) -> None:
+    """Raise InputError where ``position_ids`` (n), (1, n) or (B, n) begin anew within a text; see ``begins_anew``."""
+    if begins_anew(position_ids, mask) is not None:
         raise InputError(
-            "position_ids begin anew within a row, as for several texts in one row without padding: such texts would "
-            "read each other here; give each a row of its own, and an attention_mask"
+            "position_ids begin anew within a row, as for several texts in one row without padding: these are read "
+            "where they are the only row, without attention_mask and cache, by a head of tokens; else give each a row "
+            "of its own"
         )
 
 

@@ -3,6 +3,7 @@
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, k slots, w window.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -17,17 +18,11 @@ from longform.functional.masks import check_tensors, checked_marks, mask_of_text
 from longform.functional.slots import Exact, Slots, leading_tokens, marked_tokens
 from longform.functional.window import windowed_attention
 from longform.layers.causal_cache import CachedAttention, attend_cached
-from longform.layers.geometry import (
-    Lengths,
-    Projection,
-    check_attention,
-    check_reach,
-    short_convolution_taps,
-)
 from longform.layers.grids import Arrangement, Grid, arrangement, of_flat_grid
 from longform.layers.head_groups import Group, attend_by_groups, equal_lengths, repeated_heads, slots_of_groups
 from longform.layers.linear import Weights, add_to, are_affine
 from longform.layers.names import named
+from longform.layers.options import AttentionOptions, Lengths, Projection, check_reach
 from longform.layers.self_attention import NOTHING_SHARED, Shared
 from longform.layers.sequence_projection import DenseProjection, SequenceProjection, in_process_group, make_projection
 from longform.layers.short_convolution import ShortConvolution
@@ -75,20 +70,22 @@ class LinformerAttention(CachedAttention):
 
     Words: a run is c neighbouring tokens; a slot the key and value that stand for it (``memory_bias`` and
     ``memory_budget`` weigh slots); an exact token one with a slot for itself, in no run, that every query sees: a sink
-    if it is a leading one (``num_prefix_tokens``, ``sink_tokens`` in a configuration), or marked by
-    ``global_attention_mask``; a head group the heads of one k.
+    if it is a leading one (``sink_tokens``), or marked by ``global_attention_mask``; a head group the heads of one k.
 
     Arguments:
 
     * ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h).
     * ``max_length`` N: the most tokens; None for any number, with ``tokens_per_slot`` and runs of tokens, or latents.
     * ``projected_length``: k, the most slots (a shorter text has fewer); a list of h (one for each head, with
-      Projection(kind, sharing="none")); or "auto", a slot for 4 tokens, at least 64 slots and at most 256.
+      ``projection_sharing="none"``); or "auto", a slot for 4 tokens, at least 64 slots and at most 256.
     * ``tokens_per_slot`` in place of k: a slot for so many tokens, whatever the length; 4 where neither is given, and
       64 slots of "latent".
     * ``projection``: how keys and values are shortened, a name ("weighted_mean", "by_place", "content_and_place",
-      "latent", "mean", "max", "convolution", "linear", "random") or a Projection with its options (of kind "linear"
-      unless it says another).
+      "latent", "mean", "max", "convolution", "linear", "random") or a Projection with its options.
+    * ``projection_sharing``: "none" (an E and F a head), "headwise", "key_value" (E = F) or "layerwise" (E = F, handed
+      to ``forward`` by its owner); ``projection_init``: how a linear E begins, "block_mean" or "normal";
+      ``freeze_projection``: nothing of it is trained; ``memory_budget``: tokens that all slots together stand for at
+      most beside a window, None for no limit.
     * ``attention_window``: None, or tokens that are seen exactly on each side, in blocks of that size.
     * ``selected_slots``: far slots that each block sees token by token.
     * ``short_convolution``: taps, an odd number, of a convolution over neighbouring tokens that is added to the input;
@@ -102,8 +99,8 @@ class LinformerAttention(CachedAttention):
     * ``tile``: inputs are grids (B, H, W, D) or (B, T, H, W, D), channels last, and a slot is a tile of so many tokens
       along each axis; ``attention_window`` is then a tuple too, of a block's tokens along each axis.
     * ``grid``: tokens along each axis, of inputs (B, s + H W, D), s sinks; also in the call.
-    * ``num_prefix_tokens``: s, the sinks: leading tokens (class tokens) with a slot each beside the k; with "linear"
-      rows of E that begin as one token each.
+    * ``sink_tokens`` (or ``num_prefix_tokens``): s, the sinks: leading tokens (class tokens) with a slot each beside
+      the k; with "linear" rows of E that begin as one token each.
     * ``device``, ``dtype``: of the parameters.
 
     Weights that ``forward`` returns are (B, h, n, S), of exact tokens and slots; with a window (B, h, n, S + 3 w), of
@@ -114,19 +111,13 @@ class LinformerAttention(CachedAttention):
 
     max_global_tokens = 256  # that a global_attention_mask may mark in a text: each costs every query what a slot does
 
-    @named()
+    @named(AttentionOptions)
     def __init__(
         self,
         hidden_size: int,
         num_heads: int,
         *,
         max_length: int | None = None,
-        projected_length: int | str | list[int] | tuple[int, ...] | None = None,
-        tokens_per_slot: int | None = None,
-        projection: str | Projection = "weighted_mean",
-        attention_window: int | tuple[int, ...] | None = None,
-        selected_slots: int = 0,
-        short_convolution: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
         head_dim: int | None = None,
@@ -136,39 +127,19 @@ class LinformerAttention(CachedAttention):
         causal: bool = False,
         tile: tuple[int, ...] | None = None,
         grid: tuple[int, ...] | None = None,
-        num_prefix_tokens: int = 0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> None:
-        options = Projection.of(projection, sinks=num_prefix_tokens)
-        taps = short_convolution_taps(options.kind, short_convolution)
-        tiles, window = None, cast(Any, attention_window)
+        asked, tiles = AttentionOptions(**options), None
         if tile is not None:
-            tiles = Grid(tile, window, num_prefix_tokens, grid)
-            tokens_per_slot, window = tiles.run, tiles.window
-        sizes = Lengths.of(
-            max_length,
-            projected_length,
-            tokens_per_slot,
-            kind=options.kind,
-            heads=num_heads,
-            fixed=causal,
-            window=window,
-        )
+            block: Any = asked.attention_window
+            tiles = Grid(tile, block, asked.of_projection.sink_tokens, grid)
+            asked = replace(asked, projected_length=None, tokens_per_slot=tiles.run, attention_window=tiles.window)
+        chosen, taps, window = asked.of_projection, asked.taps, asked.attention_window
+        sizes = asked.lengths(max_length, heads=num_heads, fixed=causal)
         lengths = sizes.slots
-        check_attention(
-            hidden_size=hidden_size,
-            num_heads=num_heads,
-            head_dim=head_dim,
-            max_length=sizes.tokens,
-            head_slots=lengths,
-            options=options,
-            attention_window=window,
-            selected_slots=selected_slots,
-            short_convolution=taps,
-            causal=causal,
-            tile=tile,
-        )
+        asked.check(sizes, hidden_size=hidden_size, num_heads=num_heads, head_dim=head_dim, causal=causal, tile=tile)
         super().__init__(
             hidden_size,
             num_heads,
@@ -181,18 +152,18 @@ class LinformerAttention(CachedAttention):
         )
         if share_kv:
             self.value = self.key
-        self.sinks = 0 if options.kind in DenseProjection.kinds else options.sink_tokens  # E has rows for its own
-        self.meets_latents = not PROJECTION_KINDS[options.kind].has_order
-        self.window, self.memory_budget = window, options.memory_budget
-        self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
-        self.selected_slots = min(selected_slots, *lengths)  # no more than there are slots
+        self.sinks = 0 if chosen.kind in DenseProjection.kinds else chosen.sink_tokens  # E has rows for its own
+        self.meets_latents = not PROJECTION_KINDS[chosen.kind].has_order
+        self.window, self.memory_budget = window, chosen.memory_budget
+        self.projection_sharing, self.causal, self.grid = chosen.sharing, causal, tiles
+        self.selected_slots = min(asked.selected_slots, *lengths)  # no more than there are slots
         # Blocks of w with both neighbours reach across any text, or each token is a slot: full attention, and no slots.
-        self.covers_all = _sees_all(options, sizes, window) and not (causal or tiles)
+        self.covers_all = _sees_all(chosen, sizes, window) and not (causal or tiles)
         self.head_groups = equal_lengths(lengths)
         self._slots = lengths
         self._make_projection = partial(
             make_projection,
-            options,
+            chosen,
             hidden_size=self.context_size,
             head_dim=self.head_dim,
             max_length=sizes.tokens,
@@ -323,7 +294,8 @@ class LinformerAttention(CachedAttention):
             options["neighbours"] = order.neighbours
         if len(self.head_groups) > 1:
             return attend_by_groups(self.grouped_heads(), query, key, value, x, **options)
-        slots = partial(self.shorten_heads, key, value, mask, x, shared)  # formed where a kernel reads them
+        # Formed where a kernel reads them.
+        slots = partial(self.shorten_heads, key, value, mask, x, shared, options["exact"])
         return windowed_attention(query, key, value, slots, **options)
 
     def prepare_context(self, hidden_states: Tensor, shared: Shared) -> tuple[Tensor, Tensor | None]:
@@ -374,13 +346,13 @@ class LinformerAttention(CachedAttention):
             sides = (self.key, self.value) if self.num_key_value_heads == self.num_heads else self._repeated_sides()
             exact = self.exact_tokens(mask, x, shared)
             return self.projection_for(shared).from_hidden(x, mask, *sides, self.num_heads, exact)
-        return self.shorten_heads(*self.keys_and_values(x, mask, shared), mask, x, shared)
+        sides = self.keys_and_values(x, mask, shared)
+        return self.shorten_heads(*sides, mask, x, shared, self.exact_tokens(mask, x, shared))
 
     def shorten_heads(
-        self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED
+        self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared, exact: Exact | None
     ) -> Slots:
-        """Slots from keys and values (B, h, n, d) of x (B, n, D)."""
-        exact = self.exact_tokens(mask, x, shared)
+        """Slots from keys and values (B, h, n, d) of x (B, n, D), and of the ``exact`` tokens."""
         return self.projection_for(shared).from_heads(key.transpose(1, 2), value.transpose(1, 2), mask, x, exact)
 
     def exact_tokens(self, mask: Tensor | None, x: Tensor, shared: Shared) -> Exact | None:
@@ -412,10 +384,10 @@ class LinformerAttention(CachedAttention):
         projection = shared.projection
         if (projection is not None) != (self.projection_sharing == "layerwise"):
             raise ConfigurationError(
-                "sharing='layerwise' needs the projection of all layers: forward(..., shared=Shared(projection="
-                "make_projection(...)))"
+                "projection_sharing='layerwise' needs the projection of all layers: forward(..., shared="
+                "Shared(projection=make_projection(...)))"
                 if projection is None
-                else f"a shared projection is for sharing='layerwise', not sharing={self.projection_sharing!r}"
+                else f"a shared projection is for projection_sharing='layerwise', not {self.projection_sharing!r}"
             )
         return self.groups[0] if projection is None else projection  # ty: ignore[invalid-explicit-return]  a list of modules
 
@@ -456,14 +428,6 @@ class LinformerAttention(CachedAttention):
                 f"tokens that are not read (query_expansion with attend=False) need a text of at most 2 x "
                 f"attention_window={self.window} tokens, not n={hidden_states.shape[1]}: shorten the query, or convert "
                 "with a wider window"
-            )
-
-    def check_marks(self, context: Tensor | None) -> None:
-        """Raise ConfigurationError where tokens cannot be marked: in causal text, a grid and beside a ``context``."""
-        if self.causal or self.grid is not None or context is not None:
-            raise ConfigurationError(
-                "global_attention_mask marks tokens of a text that is read both ways: make the layer with causal=False "
-                "and tile=None, and give no context, or leave the mask out"
             )
 
     def streams(self, length: int) -> bool:

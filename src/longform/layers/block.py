@@ -4,6 +4,7 @@ Axes: B batch, n tokens, c tokens at a time, D hidden, F features.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from longform.functional.norm import layer_norm
 from longform.layers.attention import LinformerAttention
 from longform.layers.linear import FUSED, PackedLinear, is_hooked
+from longform.layers.packed_batch import Group
 from longform.layers.self_attention import Shared
 from longform.layers.streaming import assembled, attention_in_parts, in_chunks
 
@@ -116,9 +118,15 @@ class Block(nn.Module):
         if distance_bias is not None:
             shared = shared._replace(distance_bias=distance_bias)
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
-        result = self.attention(source, attention_mask, shared=shared, output_attentions=output_attentions)
-        out, weights = result if output_attentions else (result, None)
+        if shared.documents is not None:
+            out, weights = shared.documents.each(partial(self._attend_group, shared), source), None
+        else:
+            result = self.attention(source, attention_mask, shared=shared, output_attentions=output_attentions)
+            out, weights = result if output_attentions else (result, None)
         return self.after_attention(self.dropout(out), hidden_states), weights
+
+    def _attend_group(self, shared: Shared, hidden: Tensor, group: Group) -> Tensor:
+        return self.attention(hidden, group.mask, shared=shared.of_group(group))
 
     def after_attention(self, attended: Tensor, residual: Tensor | None) -> Tensor:
         """Norms and feed-forward of attention and its ``residual``, both (B, c, D), or of their sum: (B, c, D)."""

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from longform.errors import InputError
 from longform.functional.execution import has_values
 from longform.functional.masks import TextFirst, blank_padding, check_tensors, checked_mask, without_holes
-from longform.functional.slots import Slots
+from longform.functional.slots import Exact, Slots
 from longform.functional.window import windowed_attention
-from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
+from longform.layers.self_attention import SelfAttention, Shared
 from longform.layers.sequence_projection import RunProjection
 
 ROOM = 64  # slots that are added at a time where texts have no longest length
@@ -49,7 +49,7 @@ class LayerCache:
 
 
 class CausalCache:
-    """Cache of all ``layers`` of a causal encoder; new and empty, it is filled by the first call that has it.
+    """Cache of a causal encoder's ``layers``. It begins empty, and the first call that gets it fills it.
 
     ``mask`` bool (B, m): which of the m columns that were read are text; ``counted`` long (B, 1): tokens that have a
     position, where padding tokens have none.
@@ -155,9 +155,9 @@ class CachedAttention(SelfAttention):
 
     @abstractmethod
     def shorten_heads(
-        self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared = NOTHING_SHARED
+        self, key: Tensor, value: Tensor, mask: Tensor | None, x: Tensor, shared: Shared, exact: Exact | None
     ) -> Slots:
-        """Slots from keys and values (B, h, n, d) of x (B, n, D)."""
+        """Slots from keys and values (B, h, n, d) of x (B, n, D), and of the ``exact`` tokens."""
 
     @abstractmethod
     def near_and_far(self, mask: Tensor | None, x: Tensor, shared: Shared) -> dict[str, Any]:
@@ -178,9 +178,9 @@ def attend_cached(
     x, mask = attention.prepare(hidden_states, mask)
     x = attention.convolve(x, mask)
     key, value = attention.keys_and_values(x, mask, shared)
-    slots = attention.shorten_heads(key, value, mask, x)
+    options: dict[str, Any] = attention.near_and_far(mask, x, shared) | {"dropout": attention.dropout_rate}
+    slots = attention.shorten_heads(key, value, mask, x, shared, options["exact"])
     _remember(attention, hidden_states, x, (key, value), slots, mask, shared)
-    options = attention.near_and_far(mask, x, shared) | {"dropout": attention.dropout_rate}
     out, weights = windowed_attention(
         attention.queries(x, shared.rotation),
         key,

@@ -27,8 +27,9 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.block import Block, FeedForward, make_norm
 from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import PositionEmbedding, RelativeAttentionBias, RotaryPositions
-from longform.layers.geometry import Projection, check_choice
 from longform.layers.names import named
+from longform.layers.options import check_choice
+from longform.layers.packed_batch import check_alone, documents_of, is_packed, unpacked
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.streaming import can_run_in_parts
@@ -146,7 +147,7 @@ def _differentiable(shared: Shared) -> tuple[Tensor, ...]:
 
 def _are_whole(shared: dict[str, Any], *, weights: bool) -> bool:
     """Whether what all layers are given, or their ``weights`` that are asked for, is of whole texts."""
-    return weights or "context" in shared or shared.get("query_mask") is not None
+    return weights or "context" in shared or any(shared.get(name) is not None for name in ("query_mask", "documents"))
 
 
 def _recomputed(layer: nn.Module, *inputs: Any) -> Any:
@@ -168,9 +169,11 @@ def _check_positions(positions: str | None, max_length: int | None) -> None:
         raise ConfigurationError("positions='learned' needs max_length, the rows of their table; or use 'sine'")
 
 
-def _window_of(window: Any, *, causal: bool) -> Any:
-    """The window of an encoder; causal ones have one by default."""
-    return WINDOW if causal and window is None else window
+def _with_window(attention: dict[str, Any], *, causal: bool) -> dict[str, Any]:
+    """Options of attention; a causal encoder has a window by default."""
+    if causal and attention.get("attention_window") is None:
+        return attention | {"attention_window": WINDOW}
+    return attention
 
 
 def _rotary(positions: str | None, features: int) -> dict[str, RotaryPositions] | None:
@@ -222,10 +225,9 @@ class LinformerEncoder(Stack):
     Arguments:
 
     * ``hidden_size`` D, ``num_layers`` L, ``num_heads`` h; ``max_length`` N, or None for any length.
-    * ``projected_length``, ``tokens_per_slot``, ``projection``, ``short_convolution``, ``attention_window``, ``causal``
-      (which has a window of 64 tokens where none is given) and all of ``attention`` (tile, num_prefix_tokens, head_dim,
-      num_key_value_heads, selected_slots, bias, ...): of LinformerAttention. ``Projection("linear",
-      sharing="layerwise")`` is one E for all layers.
+    * ``causal`` (which has a window of 64 tokens where none is given) and all of ``attention`` (projected_length,
+      tokens_per_slot, projection, short_convolution, attention_window, tile, sink_tokens, head_dim, bias, ...): of
+      LinformerAttention. ``projection_sharing="layerwise"`` is one E for all layers.
     * ``intermediate_size``: of the feed-forward part, None for 4 D. ``activation``: "gelu", "relu", "silu" or a
       function; ``gated``: GeGLU, SwiGLU.
     * ``pre_norm``: norms before attention and feed-forward, or after the sums; ``final_norm``: after the last layer,
@@ -247,11 +249,6 @@ class LinformerEncoder(Stack):
         num_heads: int,
         max_length: int | None = None,
         *,
-        projected_length: int | str | None = None,
-        tokens_per_slot: int | None = None,
-        projection: str | Projection = "weighted_mean",
-        short_convolution: int | None = None,
-        attention_window: int | tuple[int, ...] | None = None,
         causal: bool = False,
         intermediate_size: int | None = None,
         activation: str | Callable[[Tensor], Tensor] = "gelu",
@@ -271,11 +268,9 @@ class LinformerEncoder(Stack):
     ) -> None:
         _check_positions(positions, max_length)
         inside = _activation(activation)
-        attention_window = _window_of(attention_window, causal=causal)
+        attention = _with_window(attention, causal=causal)
         make_attention = partial(
-            LinformerAttention, hidden_size, num_heads, max_length=max_length, tokens_per_slot=tokens_per_slot,
-            projected_length=projected_length, projection=projection, short_convolution=short_convolution,
-            attention_window=attention_window, causal=causal,
+            LinformerAttention, hidden_size, num_heads, max_length=max_length, causal=causal,
             dropout=dropout if attention_dropout is None else attention_dropout, **attention,
         )  # fmt: skip
         make = partial(make_norm, norm, hidden_size, epsilon=norm_epsilon)
@@ -320,11 +315,15 @@ class LinformerEncoder(Stack):
         context_mask: Tensor | None = None,
         grid: tuple[int, ...] | None = None,
         cache: CausalCache | None = None,
+        cu_seqlens: Tensor | None = None,
+        max_seqlen: int | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> Any:
         """Encode hidden_states (B, n, D), or one text (n, D), or a grid, (B, H, W, D) or (B, s + H W, D) with
-        ``grid`` (H, W).
+        ``grid`` (H, W); or texts of several lengths without padding, a nested tensor (B, n of each, D) of torch's
+        layout "jagged", or (T, D) with ``cu_seqlens`` whole numbers (B + 1), where texts end among the T tokens, from
+        0, as flash attention has them. ``max_seqlen``: the most tokens of one, needed where a graph is made.
 
         ``attention_mask`` (B, n): 1 for tokens, 0 for padding and what is missing, anywhere: places stay what they are;
         or ``key_padding_mask``, True for padding; of a grid in its shape. ``cache``: what a causal encoder has read
@@ -337,6 +336,12 @@ class LinformerEncoder(Stack):
         Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
         other shapes and masks.
         """
+        if is_packed(hidden_states, cu_seqlens):
+            alone = attention_mask, key_padding_mask, src_key_padding_mask, mask, context, grid, cache
+            check_alone(*alone, weights=output_attentions)
+            return self._encode_packed(
+                hidden_states, cu_seqlens, max_seqlen, global_attention_mask, keeps=output_hidden_states
+            )
         check_tensors(hidden_states=hidden_states, context=context, context_mask=context_mask)
         padding = src_key_padding_mask if key_padding_mask is None else key_padding_mask
         text = mask_of_text(attention_mask, padding)
@@ -347,8 +352,7 @@ class LinformerEncoder(Stack):
             text, context_mask, global_attention_mask = (
                 _with_batch(x, None) for x in (text, context_mask, global_attention_mask)
             )
-        if mask is not None or is_causal:
-            check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
+        check_pair_mask(mask, is_causal=is_causal, causal=self.causal, length=hidden_states.shape[1])
         out = self._encode(
             hidden_states,
             text,
@@ -385,23 +389,44 @@ class LinformerEncoder(Stack):
             attention.check_shape(hidden_states, "hidden_states")
         mask, places = self._read(hidden_states, mask, cache, getattr(attention, "max_length", None))
         options["global_attention_mask"] = checked_marks(marks, *hidden_states.shape[:2])
-        hidden = self._with_positions(blank_padding(hidden_states, mask), places)
+        hidden = self._with_positions(blank_padding(hidden_states, mask), places, hidden_states.shape[1])
         out = self.run(hidden, mask, positions=places, cache=cache, **options)
         if len(shape) == 3:  # FSDP2 dislikes views
             return out
         last, states, attentions = out
         return EncoderOutput(last.view(shape), _each(states, lambda x: x.view(shape)), attentions)
 
+    def _encode_packed(
+        self, packed: Tensor, cu_seqlens: Tensor | None, max_seqlen: int | None, marks: Tensor | None, *, keeps: bool
+    ) -> Any:
+        """``forward`` of texts without padding; ``marks`` and what is returned have their form."""
+        values, form = unpacked(packed, cu_seqlens)
+        hidden, documents = values[None], documents_of(form.ends, values[None], max_seqlen=max_seqlen or form.longest)
+        attention: Any = next((layer.attention for layer in self.layers), None)
+        if attention is not None:
+            attention.check_shape(hidden, "hidden_states")
+            if attention.grid is not None:
+                raise ConfigurationError("texts without padding are no grids: make the encoder with tile=None")
+        hidden = self._with_positions(hidden, documents.places[None], documents.longest)
+        if marks is not None:
+            marks = checked_marks(form.values_of(marks)[None], 1, len(values))
+        places = torch.arange(documents.longest, device=hidden.device)
+        last, states, _ = self.run(
+            hidden, None, positions=places, documents=documents, global_attention_mask=marks, output_hidden_states=keeps
+        )
+        found = form.packed(last[0])
+        return found if states is None else EncoderOutput(found, tuple(form.packed(x[0]) for x in states), None)
+
     def new_cache(self) -> CausalCache:
         """An empty cache for ``forward``, of an encoder with causal=True."""
         return CausalCache(len(self.layers))
 
-    def _with_positions(self, hidden: Tensor, places: Tensor) -> Tensor:
-        """hidden (B, n, D) and the positions at ``places`` long (n) or (B, n)."""
+    def _with_positions(self, hidden: Tensor, places: Tensor, length: int) -> Tensor:
+        """hidden (B, n, D) and the positions at ``places`` long (n) or (B, n), of texts of up to ``length`` tokens."""
         if self.positions is not None:
-            if hidden.shape[1] > self.positions.num_embeddings:
+            if length > self.positions.num_embeddings:
                 raise InputError(
-                    f"the input has n={hidden.shape[1]} tokens, this encoder takes at most "
+                    f"the input has n={length} tokens, this encoder takes at most "
                     f"max_length={self.positions.num_embeddings}"
                 )
             return hidden + self.positions(places)

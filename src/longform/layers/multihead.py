@@ -12,9 +12,9 @@ from torch.nn.functional import relu
 from longform.errors import ConfigurationError, InputError
 from longform.functional.masks import check_pair_mask, check_tensors, mask_of_text
 from longform.layers.attention import LinformerAttention
-from longform.layers.geometry import Projection
 from longform.layers.linear import Weights
 from longform.layers.names import named
+from longform.layers.options import AttentionOptions
 from longform.layers.self_attention import NOTHING_SHARED, Shared
 
 OF_TORCH = ("in_proj_", "q_proj_", "k_proj_", "v_proj_", "out_proj.")  # parameters of nn.MultiheadAttention
@@ -49,9 +49,8 @@ class LinformerMultiheadAttention(LinformerAttention):
     ``embed_dim`` to ``dtype`` are torch's; a state_dict of an nn.MultiheadAttention loads, whatever ``projection`` is,
     and what shortens keys and values keeps its weights then, or is missing on the device "meta". The output is torch's
     only where every query sees every token (``projected_length=max_length``, or a text of two windows): else it is
-    another function (with a slot for 4 of 256 random tokens it was off by 0.65 of its norm). ``max_length``,
-    ``projected_length``, ``tokens_per_slot`` (4 where none of these is said), ``projection``, ``short_convolution`` and
-    all else (attention_window, causal, ...): see LinformerAttention.
+    another function (with a slot for 4 of 256 random tokens it was off by 0.65 of its norm). ``attention``: max_length,
+    projected_length, projection, attention_window, causal, ..., see LinformerAttention.
 
     Raises ConfigurationError for add_bias_kv, add_zero_attn and share_kv, and for options that do not go together.
     """
@@ -71,11 +70,7 @@ class LinformerMultiheadAttention(LinformerAttention):
         device: Any = None,
         dtype: torch.dtype | None = None,
         *,
-        max_length: int | None = None,
-        projected_length: int | str | None = None,
-        tokens_per_slot: int | None = None,
-        projection: str | Projection = "weighted_mean",
-        short_convolution: int = 0,
+        short_convolution: int | None = 0,  # keys may be of another text, whose neighbours no query has
         **attention: Any,
     ) -> None:
         if add_bias_kv or add_zero_attn:
@@ -83,10 +78,14 @@ class LinformerMultiheadAttention(LinformerAttention):
         if attention.get("share_kv"):
             raise ConfigurationError("share_kv has no place among torch's weights: use LinformerAttention")
         super().__init__(
-            embed_dim, num_heads, dropout=dropout, bias=bias, context_size=kdim, max_length=max_length,
-            projected_length=projected_length, tokens_per_slot=tokens_per_slot, projection=projection,
-            short_convolution=short_convolution, **attention,
-        )  # fmt: skip
+            embed_dim,
+            num_heads,
+            dropout=dropout,
+            bias=bias,
+            context_size=kdim,
+            short_convolution=short_convolution,
+            **attention,
+        )
         self.embed_dim, self.batch_first = embed_dim, batch_first
         self.kdim, self.vdim = self.context_size, vdim or embed_dim
         self.bias_k = self.bias_v = None
@@ -231,8 +230,11 @@ class LinformerEncoderLayer(nn.TransformerEncoderLayer):
         bias: bool = True,
         device: Any = None,
         dtype: torch.dtype | None = None,
+        *,
+        short_convolution: int | None = AttentionOptions.short_convolution,
         **attention: Any,
     ) -> None:
+        attention["short_convolution"] = short_convolution
         shape: Any = {"bias": bias, "batch_first": batch_first, "device": device, "dtype": dtype, "dropout": dropout}
         super().__init__(
             d_model,

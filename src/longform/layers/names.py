@@ -3,12 +3,15 @@
 from collections.abc import Callable, Collection
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from longform.choices import did_you_mean
 from longform.errors import ConfigurationError
+from longform.layers.options import by_our_names
 
+KEYWORD = Parameter.KEYWORD_ONLY
 P = ParamSpec("P")
+R = TypeVar("R")
 
 SYNONYMS = (
     {"hidden_size", "d_model", "embed_dim", "dim", "channels"},
@@ -33,23 +36,30 @@ INSTEAD = {
 }
 
 
-def named(*others: Any) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """A decorator of an ``__init__``; ``others``: decorated ones, whose options it takes too.
+def named(*others: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator of a function, such as an ``__init__``; ``others``: those whose options it takes too, as its
+    signature then says, with their defaults.
 
-    Raises ConfigurationError for an option that none of them has.
+    An option may have one of its OTHER_NAMES. Raises ConfigurationError for one that none of them has.
     """
 
-    def decorate(init: Callable[P, None]) -> Callable[P, None]:
-        own = {name for name, each in signature(init).parameters.items() if each.kind is not Parameter.VAR_KEYWORD}
-        known = own.union(*(other.known for other in others))
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        whole = signature(function)
+        own = {name: each for name, each in whole.parameters.items() if each.kind is not Parameter.VAR_KEYWORD}
+        for other in others:
+            options = [each for each in signature(other).parameters.values() if each.default is not each.empty]
+            own |= {each.name: each.replace(kind=KEYWORD) for each in options if each.name not in own}
+        known = own.keys()
 
-        @wraps(init)
-        def checked(*given: P.args, **options: P.kwargs) -> None:
-            for name in options.keys() - known:
-                raise ConfigurationError(f"{type(given[0]).__name__} has no option {name!r}{hint(name, known)}")
-            init(*given, **options)
+        @wraps(function)
+        def checked(*given: P.args, **options: P.kwargs) -> R:
+            ours: Any = by_our_names(options)
+            for name in ours.keys() - known:
+                called = type(given[0]).__name__ if "self" in known else getattr(function, "__name__", "")
+                raise ConfigurationError(f"{called} has no option {name!r}{hint(name, known)}")
+            return function(*given, **ours)
 
-        checked.known = known  # ty: ignore[missing-attribute]
+        checked.__signature__ = whole.replace(parameters=list(own.values()))  # ty: ignore[missing-attribute]
         return checked
 
     return decorate

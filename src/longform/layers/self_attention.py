@@ -15,8 +15,9 @@ from longform.functional.execution import autocasts
 from longform.functional.latent import unit_rms
 from longform.functional.masks import blank_padding, check_tensors, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
-from longform.layers.geometry import check_key_value_heads, head_size
 from longform.layers.linear import are_affine
+from longform.layers.options import check_key_value_heads, head_size
+from longform.layers.packed_batch import Documents, Group
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 
@@ -31,7 +32,7 @@ class Shared(NamedTuple):
     that every query sees exactly. ``grid``: tokens along each axis of a grid.
     ``cache``: what a causal layer knows of earlier tokens, a LayerCache. ``query`` (B, n, D) and ``value`` (B, n, .):
     what queries and values are made of, where that is not what keys are. ``context`` (B, m, .) under ``context_mask``
-    (B, m), 1 text: attended to in place of the input.
+    (B, m), 1 text: attended to in place of the input. ``documents``: those of a batch without padding.
     """
 
     projection: SequenceProjection | None = None
@@ -45,6 +46,16 @@ class Shared(NamedTuple):
     value: Tensor | None = None
     context: Tensor | None = None
     context_mask: Tensor | None = None
+    documents: Documents | None = None
+
+    def of_group(self, group: Group) -> "Shared":
+        """Copy for the documents of one group, with marks (g, n) of their tokens and angles (n, r) of places."""
+        marks, rotation = self.global_attention_mask, self.rotation
+        return self._replace(
+            documents=None,
+            global_attention_mask=None if marks is None else group.of(marks),
+            rotation=None if rotation is None else rotation.at(slice(group.tokens.shape[1])),
+        )
 
 
 NOTHING_SHARED = Shared()

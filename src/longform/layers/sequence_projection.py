@@ -39,7 +39,7 @@ from longform.functional.slots import (
     run_weights,
     with_exact_runs,
 )
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
 LATENT_DEVIATION = 0.5
@@ -299,17 +299,22 @@ class RunProjection(SequenceProjection):
 
     def of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, exact: Exact | None) -> Slots:
         """Keys and values of every token, each run to a slot."""
-        counted, runs = self.runs_of(mask, exact, batch=key.shape[0], length=key.shape[1], device=key.device)
+        counted, runs, usable = self.runs_of(mask, exact, key)
         keys, values = self.pool(key, value, runs, counted, hidden)
-        return Slots(keys.transpose(1, 2), values.transpose(1, 2), usable_slots(runs, mask), runs)
+        return Slots(keys.transpose(1, 2), values.transpose(1, 2), usable, runs)
 
     def runs_of(
-        self, mask: Tensor | None, exact: Exact | None, *, batch: int, length: int, device: torch.device
-    ) -> tuple[Tensor | None, Runs]:
-        """The tokens of ``batch`` texts of ``length`` tokens that are in runs, bool (B, n) or None, and the runs."""
+        self, mask: Tensor | None, exact: Exact | None, x: Tensor, *, length: int | None = None
+    ) -> tuple[Tensor | None, Runs, Tensor | None]:
+        """The tokens of x (B, n, ...) that are in runs, bool (B, n) or None for all; the runs; and the slots that hold
+        text, bool (B, 1, S), or None where each is known to. ``length``: n, where x is of a part of the texts.
+        """
         counted = mask if exact is None else exact.rest
-        where: Any = {"batch": batch, "length": length, "device": device}
-        return counted, cached_in_forward(make_runs, mask, counted, sizes=self.sizes, slots=self.slots, **where)
+        where: Any = {"batch": x.shape[0], "length": length or x.shape[1], "device": x.device}
+        runs = cached_in_forward(make_runs, mask, counted, sizes=self.sizes, slots=self.slots, **where)
+        if mask is None and runs.uniform is not None and not torch.compiler.is_compiling():
+            return counted, runs, None
+        return counted, runs, cached_in_forward(_hold_text, runs.count)
 
 
 def with_exact(slots: Slots, key: Tensor, value: Tensor, exact: Exact) -> Slots:
@@ -347,11 +352,10 @@ class MeanProjection(RunProjection):
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, exact: Exact | None
     ) -> Slots:
         """Means of hidden states, then W: the mean commutes with a linear layer."""
-        batch, length, _ = hidden.shape
-        counted, runs = self.runs_of(mask, exact, batch=batch, length=length, device=hidden.device)
+        counted, runs, usable = self.runs_of(mask, exact, hidden)
         [short] = mean_pool(hidden, runs=runs, limit=self.slots, counted=None if exact is None else counted)
         keys, values = key(short).unflatten(2, (heads, -1)), value(short).unflatten(2, (heads, -1))
-        return Slots(keys.transpose(1, 2), values.transpose(1, 2), usable_slots(runs, mask), runs)
+        return Slots(keys.transpose(1, 2), values.transpose(1, 2), usable, runs)
 
     def pool(
         self, key: Tensor, value: Tensor, runs: Runs, counted: Tensor | None, hidden: Tensor
@@ -392,17 +396,16 @@ class WeightedMeanProjection(RunProjection):
         """Weighted means of hidden states, then W of each head; W first where texts have runs of several sizes, and on
         a GPU where h pooled rows a run are more than its tokens.
         """
-        batch, length, _ = hidden.shape
-        counted, runs = self.runs_of(mask, exact, batch=batch, length=length, device=hidden.device)
+        counted, runs, usable = self.runs_of(mask, exact, hidden)
         size = runs.uniform
         if size is None or size == 1 or (hidden.is_cuda and size < heads) or torch.compiler.is_compiling():
             return super().of_hidden(hidden, mask, key, value, heads, exact)
         weights = run_weights(self.scores(hidden), runs, counted, limit=self.slots)
         own, other = pool_hidden(hidden, weights, size).split(heads)
-        number = -(-length // size)
+        number = -(-hidden.shape[1] // size)
         keys = heads_of_pooled(own, key.weight, key.bias, runs=number)
         values = heads_of_pooled(other, value.weight, value.bias, runs=number)
-        return Slots(keys, values, usable_slots(runs, mask), runs)
+        return Slots(keys, values, usable, runs)
 
     def pool(
         self, key: Tensor, value: Tensor, runs: Runs, counted: Tensor | None, hidden: Tensor
@@ -569,12 +572,6 @@ def _reset(projection: nn.Module) -> None:
 def in_process_group() -> bool:
     """Data-parallel training wants a gradient of every parameter, those of slots too, from every batch."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def usable_slots(runs: Runs, mask: Tensor | None) -> Tensor | None:
-    """Bool (B, 1, S), or None where every slot is known to hold text."""
-    known = mask is None and runs.uniform is not None and not torch.compiler.is_compiling()
-    return None if known else cached_in_forward(_hold_text, runs.count)
 
 
 def _hold_text(count: Tensor) -> Tensor:

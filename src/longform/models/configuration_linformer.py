@@ -1,6 +1,5 @@
 """The configuration of a Linformer (a Hugging Face config), checked when it is made."""
 
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,15 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.choices import AUTO_MODELS, LAYER_TYPES, NAMED_PROJECTIONS, NORMS, POOLINGS, PREDICTION_HEADS
+from longform.choices import AUTO_MODELS, DEFAULT_PROJECTION, LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
 from longform.errors import ConfigurationError
 from longform.files import atomic_write
 from longform.functional.positions.tables import INITIALISATIONS
-from longform.layers.geometry import (
-    Projection,
-    check_attention,
+from longform.layers.options import (
+    OPTIONS,
+    OTHER_NAMES,
+    AttentionOptions,
+    Lengths,
     check_choice,
     check_key_value_heads,
     check_reach_of_local,
@@ -22,7 +23,6 @@ from longform.layers.geometry import (
     check_rotary,
     head_size,
     in_model_words,
-    layer_slots,
 )
 
 # Code in a saved folder lets it load in programs that import nothing of Longform: ``auto_map`` of its configuration
@@ -42,6 +42,9 @@ ROPE_NUMBERS = {  # that a kind of rotary positions needs
     "yarn": ["factor"],
     "llama3": ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"],
 }
+# Of options that a saved file does not hold: their defaults when such files were written.
+BEFORE = {"projection": "linear", "short_convolution": 0}
+BEFORE_LENGTHS = {"projected_length": 128}
 PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
 
@@ -64,9 +67,10 @@ class LinformerConfig(PreTrainedConfig):
     ``position_init``: how the learned positions begin: "normal", as words do, "sinusoidal", sines and cosines of the
     same size, or "none" where there are none.
     ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.
-    ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head.
-    ``projection``: "linear", "weighted_mean", "mean", "max", "convolution", "random" or "latent"; "by_place" is
-    "linear" with ``projection_init`` "normal", "content_and_place" adds that to "weighted_mean".
+    ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head; "auto" and
+    ``tokens_per_slot`` in its place are LinformerAttention's: a slot for 4 tokens where neither is given.
+    ``projection``: "weighted_mean", "linear" (the paper's), "mean", "max", "convolution", "random" or "latent";
+    "by_place" is "linear" with ``projection_init`` "normal", "content_and_place" adds that to "weighted_mean".
     ``projection_sharing``: "none", "headwise", "key_value" or "layerwise".
     ``projection_init``: how E and F begin: "block_mean", means of runs of tokens, or "normal", N(0, 1/k).
     ``freeze_projection``: E and F are not trained.
@@ -75,7 +79,7 @@ class LinformerConfig(PreTrainedConfig):
     ``memory_budget``: how many tokens all slots together stand for at most beside a window; None for no limit.
     ``sink_tokens``: leading tokens that every query sees exactly, beside the slots (rows of E for a dense projection).
     ``short_convolution``: taps of a convolution over neighbouring tokens in front of attention (an odd number, zero
-    until trained), or 0; not in layers of "sliding_attention".
+    until trained), or 0; None for 5 before runs, else none; not in layers of "sliding_attention".
     ``relative_attention_num_buckets``: buckets of a bias by distance on the logits (MPNet), or None for no such bias;
     ``relative_attention_max_distance``: tokens from which on all distances have one bucket on each side.
     ``rope_parameters``: rotary positions in place of the table of positions, as in Hugging Face: "rope_type"
@@ -102,6 +106,7 @@ class LinformerConfig(PreTrainedConfig):
     """
 
     model_type = "linformer"
+    attribute_map = OTHER_NAMES
     keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012  Hugging Face's own contract
     ignore_keys_at_rope_validation = {"partial_rotary_factor"}  # noqa: RUF012  it is known to all rope types
 
@@ -138,16 +143,17 @@ class LinformerConfig(PreTrainedConfig):
     rope_parameters: dict | None = None
     layer_types: list[str] | None = None
     sliding_window: int | None = None
-    projected_length: int | list[int] | list[list[int]] = 128
-    projection: str = "linear"
-    projection_sharing: str = "headwise"
-    projection_init: str = "block_mean"
-    freeze_projection: bool = False
-    attention_window: int | None = None
-    selected_slots: int = 0
-    memory_budget: float | int | None = None
-    sink_tokens: int = 0
-    short_convolution: int = 0
+    projected_length: int | str | list[int] | list[list[int]] | None = AttentionOptions.projected_length
+    tokens_per_slot: int | None = AttentionOptions.tokens_per_slot
+    projection: str = DEFAULT_PROJECTION
+    projection_sharing: str = AttentionOptions.projection_sharing
+    projection_init: str = AttentionOptions.projection_init
+    freeze_projection: bool = AttentionOptions.freeze_projection
+    attention_window: int | None = AttentionOptions.attention_window
+    selected_slots: int = AttentionOptions.selected_slots
+    memory_budget: float | int | None = AttentionOptions.memory_budget
+    sink_tokens: int = AttentionOptions.sink_tokens
+    short_convolution: int | None = AttentionOptions.short_convolution
     causal: bool = False
     relative_attention_num_buckets: int | None = None
     relative_attention_max_distance: int = 128
@@ -166,6 +172,17 @@ class LinformerConfig(PreTrainedConfig):
         self.validate_architecture()
 
     @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Hugging Face's; an option that a saved file does not hold has the default of the time when it was saved."""
+        lengths = {} if "tokens_per_slot" in config_dict else BEFORE_LENGTHS
+        return super().from_dict(BEFORE | lengths | config_dict, **kwargs)
+
+    @classmethod
+    def from_json_file(cls, json_file: str | PathLike[str]) -> Any:
+        """Hugging Face's, by ``from_dict``."""
+        return cls.from_dict(cls._dict_from_json_file(json_file))
+
+    @classmethod
     def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
         """Nothing: after it, transformers would copy this module into each folder that is saved."""
 
@@ -176,11 +193,14 @@ class LinformerConfig(PreTrainedConfig):
         super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
 
     def validate_architecture(self) -> None:
-        """Check what a type cannot say."""
+        """Check what a type cannot say, and say how long a slot is and how many taps there are."""
         try:
             self._check()
+            settled = self.attention_options().settled(self.max_position_embeddings, heads=self.num_attention_heads)
         except ConfigurationError as error:  # layers have other names for some fields
             raise ConfigurationError(in_model_words(str(error))) from None
+        for name in ("projected_length", "tokens_per_slot", "short_convolution"):
+            setattr(self, name, getattr(settled, name))
 
     def _check(self) -> None:
         self._check_numbers()
@@ -198,20 +218,16 @@ class LinformerConfig(PreTrainedConfig):
             max_length=self.max_position_embeddings,
         )
         self._check_layers()
-        every = self.head_slots()
-        for head_slots in dict.fromkeys(every):
-            check_attention(
+        every = self.layer_options()
+        sizes = {options: self.lengths_of(options) for options in every}
+        for options, lengths in sizes.items():
+            options.check(
+                lengths,
                 hidden_size=self.hidden_size,
                 num_heads=self.num_attention_heads,
                 head_dim=self.head_dim,
-                max_length=self.max_position_embeddings,
-                head_slots=head_slots,
-                options=self.projection_options(),
-                attention_window=self.attention_window,
-                selected_slots=self.selected_slots,
-                short_convolution=self.short_convolution,
                 causal=self.causal,
-                model_slots=tuple(slots for layer in every for slots in layer),
+                model_slots=tuple(slots for each in sizes.values() for slots in each.slots),
             )
         if self.causal and (self.relative_attention_num_buckets or "sliding_attention" in self.kinds_of_layers()):
             raise ConfigurationError(
@@ -219,17 +235,19 @@ class LinformerConfig(PreTrainedConfig):
                 "layer_types"
             )
 
-    def projection_options(self) -> Projection:
-        """Options by which the attention of every layer shortens keys and values."""
-        named, chosen = NAMED_PROJECTIONS.get(self.projection, {}), Projection.of(self.projection)
-        return replace(
-            chosen,
-            sharing=self.projection_sharing,
-            init=named.get("init", self.projection_init),
-            frozen=self.freeze_projection,
-            sink_tokens=self.sink_tokens,
-            memory_budget=self.memory_budget,
-        )
+    def attention_options(self) -> AttentionOptions:
+        """Options of attention, in which k may be a list for all layers."""
+        return AttentionOptions(**{name: getattr(self, name) for name in OPTIONS})
+
+    def layer_options(self) -> tuple[AttentionOptions, ...]:
+        """Options of the attention of every layer."""
+        sizes = {"num_layers": self.num_hidden_layers, "num_heads": self.num_attention_heads}
+        return self.attention_options().of_layers(**sizes)
+
+    def lengths_of(self, options: AttentionOptions) -> Lengths:
+        """The longest text, and k of each head, of a layer with these ``options``."""
+        sizes = {"heads": self.num_attention_heads, "fixed": self.causal}
+        return options.lengths(self.max_position_embeddings, **sizes, capped=False)
 
     def _check_numbers(self) -> None:
         """Sizes, probabilities and the padding token; None is left to the type."""
@@ -286,12 +304,7 @@ class LinformerConfig(PreTrainedConfig):
 
     def head_slots(self) -> tuple[tuple[int, ...], ...]:
         """k of every head of every layer."""
-        return layer_slots(
-            self.projected_length,
-            num_layers=self.num_hidden_layers,
-            num_heads=self.num_attention_heads,
-            sharing=self.projection_sharing,
-        )
+        return tuple(self.lengths_of(options).slots for options in self.layer_options())
 
     @property
     def head_size(self) -> int:

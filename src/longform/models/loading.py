@@ -3,11 +3,9 @@
 import contextlib
 import threading
 from collections.abc import Generator
-from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
 
@@ -16,20 +14,6 @@ from longform.models.configuration_linformer import LinformerConfig
 
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
 _one_thread = threading.RLock()
-
-
-@contextlib.contextmanager
-def reading_weights(source: Any) -> Generator[None]:
-    """Raise CheckpointError for weights of ``source``, a folder or hub name, that are not whole: a file that is cut
-    short, a list of files that is no JSON or names one that is not there.
-    """
-    try:
-        yield
-    except (SafetensorError, FileNotFoundError, JSONDecodeError) as error:
-        raise CheckpointError(
-            f'the weights in "{source}" cannot be read as safetensors ({error}); a file may be missing or cut short: '
-            "copy or download them again"
-        ) from error
 
 
 def refuse_foreign(source: Any, options: dict[str, Any]) -> None:

@@ -1,22 +1,24 @@
 """The Linformer encoder as a Hugging Face model: files, initial weights, resizing."""
 
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import PreTrainedModel
 
-from longform.files import share
+from longform.files import reading, share
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import PositionEmbedding
 from longform.layers.sequence_projection import Learned, PlacedMeanProjection, SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 from longform.models.configuration_linformer import LinformerConfig
-from longform.models.loading import reading_weights, refuse_foreign
+from longform.models.loading import refuse_foreign
 from longform.models.resizing import Lengths, resize_sequence_length
 from longform.models.text_reader import ModelLayer, TextReader
 
@@ -42,7 +44,8 @@ class LinformerPreTrainedModel(PreTrainedModel):
         """
         refuse_foreign(pretrained_model_name_or_path, kwargs)
         options: dict[str, Any] = {"use_safetensors": True, **kwargs}
-        with reading_weights(pretrained_model_name_or_path):
+        not_whole = (SafetensorError, FileNotFoundError, JSONDecodeError)
+        with reading(pretrained_model_name_or_path, way_out="copy or download its weights again", errors=not_whole):
             loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **options)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with output_loading_info
         if model.config.freeze_projection:  # loading makes new parameters

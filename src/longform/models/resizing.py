@@ -50,11 +50,12 @@ def check_extension(config: LinformerConfig, positions: str) -> None:
 
 def resized_config(config: LinformerConfig, length: int, projected_length: Lengths | None) -> LinformerConfig:
     """A checked copy of ``config`` for ``length`` tokens."""
-    slots = projected_length
-    if slots is None and config.projection in POOLED:
-        slots = grown_slots(config.projected_length, old=config.max_position_embeddings, new=length)
-    values: dict[str, Any] = config.to_dict() | {"max_position_embeddings": length}
-    values["projected_length"] = copy.deepcopy(config.projected_length if slots is None else slots)
+    values: dict[str, Any] = copy.deepcopy(config.to_dict()) | {"max_position_embeddings": length}
+    if projected_length is not None:
+        values |= {"projected_length": projected_length, "tokens_per_slot": None}
+    elif config.projection in POOLED and config.projected_length is not None:
+        before: Any = config.projected_length
+        values["projected_length"] = grown_slots(before, old=config.max_position_embeddings, new=length)
     return type(config)(**values)
 
 
@@ -82,7 +83,7 @@ def resize_sequence_length(
     base.encoder.shared_projection = fresh.encoder.shared_projection
     if table is not None:
         base.embeddings.position_embeddings = nn.Embedding.from_pretrained(rows, freeze=not table.weight.requires_grad)
-    for key in ("max_position_embeddings", "projected_length"):
+    for key in ("max_position_embeddings", "projected_length", "tokens_per_slot"):
         setattr(model.config, key, getattr(config, key))
         setattr(base.config, key, getattr(config, key))
 

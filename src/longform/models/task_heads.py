@@ -26,7 +26,7 @@ from longform.functional.pooling import pooled_width
 from longform.layers.causal_cache import CausalCache
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
-from longform.models.text_reader import Pooling, continues_text, norm_of
+from longform.models.text_reader import Pooling, check_whole_texts, continues_text, norm_of
 
 
 def _head_dropout(config: LinformerConfig) -> nn.Dropout:
@@ -242,6 +242,7 @@ class LinformerForSequenceClassification(LinformerPreTrainedModel):
             raise InputError(
                 "past_key_values has read the beginning of the texts, and a label is of a whole text: give it at once"
             )
+        check_whole_texts(attention_mask, kwargs)
         out = self.linformer(
             input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )
@@ -308,7 +309,8 @@ class LinformerForQuestionAnswering(LinformerPreTrainedModel):
         end_positions: Tensor | None = None,
         **kwargs: object,
     ) -> QuestionAnsweringModelOutput:
-        """See LinformerModel.forward."""
+        """See LinformerModel.forward; one text a row."""
+        check_whole_texts(attention_mask, kwargs)
         out = self.linformer(
             input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )

@@ -5,6 +5,7 @@ Axes: B batch, n tokens, D hidden, h heads, L layers.
 
 import copy
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from transformers.utils.generic import can_return_tuple
 from longform.errors import InputError
 from longform.functional.masks import (
     TextFirst,
+    begins_anew,
     blank_padding,
     check_one_text,
     check_tensors,
@@ -35,19 +37,21 @@ from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import Embeddings, RelativeAttentionBias, RotaryPositions
 from longform.layers.encoder import Stack
 from longform.layers.local_attention import LocalAttention
+from longform.layers.options import OPTIONS, AttentionOptions
+from longform.layers.packed_batch import Documents, documents_of
 from longform.layers.streaming import can_run_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 
 UNSERVED = (  # arguments in the forward of BERT and in transformers' attention
-    "encoder_hidden_states", "encoder_attention_mask", "head_mask", "cross_attn_head_mask", "cu_seq_lens_q",
-    "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx",
+    "encoder_hidden_states", "encoder_attention_mask", "head_mask", "cross_attn_head_mask",
 )  # fmt: skip
+PACKED = ("cu_seq_lens_k", "max_length_k", "seq_idx")  # with cu_seq_lens_q, which says what they say
 
 
 def make_attention(
-    config: LinformerConfig, head_slots: tuple[int, ...], layer_type: str = "full_attention"
+    config: LinformerConfig, options: AttentionOptions, layer_type: str = "full_attention"
 ) -> LinformerAttention | LocalAttention:
-    """The attention of one layer, with k of each of its heads; "sliding_attention" has a window and no slots."""
+    """The attention of one layer with these ``options``; "sliding_attention" has a window and no slots."""
     shared: Any = {
         "max_length": config.max_position_embeddings,
         "head_dim": config.head_dim,
@@ -61,11 +65,7 @@ def make_attention(
     return LinformerAttention(
         config.hidden_size,
         config.num_attention_heads,
-        projected_length=head_slots,
-        projection=config.projection_options(),
-        attention_window=config.attention_window,
-        selected_slots=config.selected_slots,
-        short_convolution=config.short_convolution,
+        **{name: getattr(options, name) for name in OPTIONS},
         causal=config.causal,
         **shared,
     )
@@ -91,7 +91,7 @@ class ModelLayer(Block):
 
     def __init__(self, config: LinformerConfig, index: int) -> None:
         kind = config.kinds_of_layers()[index]
-        attention = make_attention(config, config.head_slots()[index], kind)
+        attention = make_attention(config, config.layer_options()[index], kind)
         skips = config.skip_first_prenorm and index == 0
         feed_forward = FeedForward(
             config.hidden_size,
@@ -216,11 +216,41 @@ def _check_more(given: dict[str, object], *, causal: bool) -> None:
     asked = [name for name, value in given.items() if value is not None and value is not False]
     if refused := [name for name in asked if name in UNSERVED]:
         raise InputError(
-            f"{', '.join(refused)}: Linformer models have no cross-attention, no masks of heads and no texts packed in "
-            "one row; leave it out"
+            f"{', '.join(refused)}: Linformer models have no cross-attention and no masks of heads; leave it out"
         )
-    for name in asked:
+    for name in (name for name in asked if name not in PACKED):
         warnings.warn(f"{name} is no argument of Linformer models, and changes nothing", stacklevel=3)
+
+
+def packed_texts(
+    row: Tensor, position_ids: Tensor | None, ends: Tensor | None, longest: int | None, *, others: Sequence[object]
+) -> Documents | None:
+    """The texts without padding in a row (1, T, ...), by their ``ends``, or by ``position_ids`` that begin anew; None
+    where it is one text, or there are more rows, or ``others``: a mask, a cache, a wish for attention weights.
+
+    Raises InputError for ends where there are.
+    """
+    alone = len(row) == 1 and all(x is None for x in others)
+    if ends is not None:
+        if not alone:
+            raise InputError(
+                "cu_seq_lens_q is of texts in one row, (1, T), without attention_mask, past_key_values and "
+                "output_attentions"
+            )
+        return documents_of(ends, row, max_seqlen=longest)
+    begins = begins_anew(position_ids, None) if alone and position_ids is not None else None
+    if begins is None:
+        return None
+    starts = 1 + begins[0].nonzero()[:, 0]
+    return documents_of(torch.cat([starts.new_zeros(1), starts, starts.new_full((1,), row.shape[1])]), row)
+
+
+def check_whole_texts(mask: Tensor | None, given: dict[str, Any]) -> None:
+    """Raise InputError where the arguments ``given`` to a head that reads whole texts hold several in one row."""
+    if given.get("cu_seq_lens_q") is not None:
+        raise InputError("cu_seq_lens_q: this head reads whole texts, one a row; give each a row of its own")
+    if given.get("position_ids") is not None:
+        check_one_text(given["position_ids"], None if mask is None else mask.bool())
 
 
 class TextReader(nn.Module):
@@ -262,10 +292,15 @@ class TextReader(nn.Module):
         query_expansion_positions: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
         past_key_values: CausalCache | None = None,
+        cu_seq_lens_q: Tensor | None = None,
+        max_length_q: int | None = None,
         **kwargs: object,
     ) -> BaseModelOutputWithPooling:
         """Encode input_ids long (B, n) or inputs_embeds (B, n, D) under attention_mask (B, n) of 1 and 0.
 
+        Several texts in one row (1, T), without padding: ``position_ids`` that begin anew, as
+        DataCollatorWithFlattening makes them, or ``cu_seq_lens_q`` (B + 1), their ends from 0, with ``max_length_q``,
+        the most tokens of one. Each is read as if alone, and pooler_output is of each.
         Padding may stand on either side of a text: positions count from its first token, unless ``position_ids`` (n),
         (1, n) or (B, n) gives them, of one text a row, and what is returned stands in the places of the input. Padding
         within a text has a position, in a causal model, which reads turns padded one by one, none.
@@ -282,6 +317,10 @@ class TextReader(nn.Module):
         whole = not continues_text(past_key_values)
         given = self._checked_input(input_ids, inputs_embeds)
         _check_numbers(given, token_type_ids=token_type_ids, position_ids=position_ids)
+        wants = self.config.output_attentions if output_attentions is None else output_attentions
+        others = attention_mask, past_key_values, True if wants else None
+        documents = packed_texts(given, position_ids, cu_seq_lens_q, max_length_q, others=others)
+        self._check_length(given, documents)
         mask, order, places = self._read(attention_mask, given, past_key_values)
         query_mask = reading_mask(mask, query_expansion_positions)
         marks = checked_marks(global_attention_mask, *given.shape[:2])
@@ -291,14 +330,10 @@ class TextReader(nn.Module):
             mask, query_mask, marks, input_ids, inputs_embeds, token_type_ids, position_ids = _all_moved(
                 order.there, mask, query_mask, marks, input_ids, inputs_embeds, token_type_ids, position_ids
             )
-        if position_ids is not None:
-            check_one_text(position_ids, mask)
-        elif places is not None:
-            position_ids = self._next_positions(input_ids, places, past_key_values)
+        position_ids, places = self._positions(input_ids, position_ids, mask, places, documents, past_key_values)
         hidden = self._embedded(
             input_ids, inputs_embeds=inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
         )
-        wants = self.config.output_attentions if output_attentions is None else output_attentions
         keeps = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         own = type(self.embeddings) is Embeddings and can_run_in_parts(self.embeddings, hidden)
         hidden = blank_padding(hidden, mask if query_mask is None else query_mask)
@@ -309,11 +344,12 @@ class TextReader(nn.Module):
             output_attentions=bool(wants),
             query_mask=query_mask,
             global_attention_mask=marks,
-            positions=position_ids,
+            positions=places,
+            documents=documents,
             overwrite=own,
             cache=past_key_values,
         )
-        pooler_output = self._pooled(out.last_hidden_state, mask) if whole else None
+        pooler_output = self._pooled(out.last_hidden_state, mask, documents) if whole else None
         out = out if order is None else self._in_places(out, order)
         return BaseModelOutputWithPooling(
             last_hidden_state=out.last_hidden_state,
@@ -341,6 +377,20 @@ class TextReader(nn.Module):
             )
         if not self.config.causal:
             raise InputError("past_key_values is for a model with causal=True in its configuration")
+
+    def _positions(
+        self, input_ids: Tensor | None, position_ids: Tensor | None, mask: Tensor | None, places: Tensor | None,
+        documents: Documents | None, cache: Any,
+    ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
+        """Positions of tokens in the table, and those that rotations turn by; of documents these are of the longest."""
+        if documents is not None:
+            own = documents.places[None] if position_ids is None else position_ids
+            return own, torch.arange(documents.longest, device=own.device)
+        if position_ids is not None:
+            check_one_text(position_ids, mask)
+        elif places is not None:
+            position_ids = self._next_positions(input_ids, places, cache)
+        return position_ids, position_ids
 
     def _next_positions(self, input_ids: Tensor | None, places: Tensor, cache: Any) -> Tensor:
         """Positions of the tokens at ``places`` long (B, n), which are these, or counted without padding tokens."""
@@ -376,7 +426,9 @@ class TextReader(nn.Module):
             weights = moved(weights.transpose(1, 3), order.back).transpose(1, 3)
         return moved(weights.transpose(1, 2), order.back).transpose(1, 2)
 
-    def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor | None:
+    def _pooled(self, hidden: Tensor, mask: Tensor | None, documents: Documents | None = None) -> Tensor | None:
+        if documents is not None:
+            hidden, mask = documents.padded(hidden)
         if self.pooler is not None:
             return self.pooler(hidden)
         return None if self.pool is None else self.pool(hidden, mask)
@@ -394,7 +446,12 @@ class TextReader(nn.Module):
                 f"the input is {given.dtype} of shape {tuple(given.shape)}: input_ids are whole numbers (B, n), and "
                 f"inputs_embeds vectors (B, n, {self.config.word_embedding_size})"
             )
-        length = given.shape[1]
+        if given.shape[1] == 0:
+            raise InputError("the input has no tokens; even an empty text has its special tokens")
+        return given
+
+    def _check_length(self, given: Tensor, documents: Documents | None) -> None:
+        length = given.shape[1] if documents is None else documents.longest
         limit = self.config.max_position_embeddings
         if length > limit:
             raise InputError(
@@ -402,9 +459,6 @@ class TextReader(nn.Module):
                 f"shorten it, or make a longer model: longform convert FOLDER OUTPUT --max-length {length}, or "
                 f"longform.convert(..., max_length={length}) in Python"
             )
-        if length == 0:
-            raise InputError("the input has no tokens; even an empty text has its special tokens")
-        return given
 
 
 def reader_of(model: object) -> TextReader | None:

@@ -109,7 +109,8 @@ def model_card(
 def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of a LinformerConfig that people ask for."""
     length, window = model["max_position_embeddings"], model["attention_window"]
-    attention = f"projected to k = {model['projected_length']} ({model['projection']}, {model['projection_sharing']})"
+    k = model["projected_length"] or -(-length // model["tokens_per_slot"])
+    attention = f"projected to k = {k} ({model['projection']}, {model['projection_sharing']})"
     if window is not None:
         attention = "full" if 2 * window >= length else f"{attention}, {window} tokens on each side exact"
     return {

@@ -7,7 +7,7 @@ from longform.choices import DTYPES
 from longform.errors import require
 from longform_text.cli.arguments import add_options, add_restart, command_parser, print_next
 
-SUMMARY = "time and memory against length of text, beside other encoders"
+SUMMARY = "time and memory against text length, compared with other encoders"
 
 # What the tables of longform_lab.speed have, which import torch; a test compares them.
 PRESETS = ("small", "bars", "million", "paper", "full")
@@ -24,13 +24,12 @@ def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
         "benchmark",
-        "Time (median and spread, in seconds) and peak memory (MiB) of encoders against the length of "
-        "their texts, competitors taking turns in one process after their outputs were checked. A competitor that is "
-        "not installed, does not fit or takes too long gets a row that says so. Interrupted, it goes on when it is "
-        "called again with the same folder: rows that are there are kept, also when the code has changed since "
-        "(--restart), except those that lacked a package, a compiler, memory or seconds. On 2 CPU cores --preset small "
-        "takes about 10 minutes, bars about 60, million about 20, paper about 90; full takes days and is meant to be "
-        "cut with the other options.",
+        "Measure time (median and spread, in seconds) and peak memory (MiB) of encoders against text length. "
+        "Competitors take turns in one process after their outputs were checked. A competitor that is not installed, "
+        "does not fit or takes too long gets a row that says so. After an interruption, the same command continues. It "
+        "keeps finished rows, even if the code has changed since (see --restart), and repeats rows that lacked a "
+        "package, a compiler, memory or time. On 2 CPU cores --preset small takes about 10 minutes, bars about 60, "
+        "million about 20, paper about 90. full takes days; shorten it with the other options.",
         example="--preset small --output runs/benchmark",
     )
     add_options(
@@ -39,13 +38,13 @@ def parser() -> Any:
             "preset",
             PRESETS,
             "small",
-            "what is measured; what "
-            "--lengths ... --competitors choose replaces that of its first stage, others are left out",
+            "what is measured; --lengths to --competitors replace the choices of its first stage and leave out the "
+            "other stages",
         ),
         ("lengths", int, [], "tokens of a text"),
         ("sizes", SIZES, [], "minilm: 6 layers x 384; base: 12 layers x 768; tiny: for a trial"),
-        ("dtypes", DTYPES, [], "auto: bfloat16 where it is multiplied in hardware, else float32"),
-        ("modes", ("eager", "compiled"), [], "of running a model"),
+        ("dtypes", DTYPES, [], "auto: bfloat16 if the hardware multiplies it, else float32"),
+        ("modes", ("eager", "compiled"), [], "how a model runs"),
         ("passes", ("inference", "train"), [], "train: forward, backward, AdamW"),
         ("batches", None, [], "texts in a pass; full: as many as --batch-tokens holds"),
         ("batch_tokens", int, 0, "tokens of a full batch; 0: the preset's"),
@@ -54,30 +53,30 @@ def parser() -> Any:
             "competitors",
             ("all", *FAMILIES, *COMPETITORS),
             [],
-            f"all, a family ({' '.join(FAMILIES)}) or names, as in records",
+            f"all, a family ({' '.join(FAMILIES)}), or names as in the records",
         ),
         ("repeats", int, 5, "rounds of each competitor"),
         (
             "cell_seconds",
             float,
             0.0,
-            "seconds for all passes of one competitor in "
-            "one cell: fewer rounds are run, or none, to keep it; 0: the preset's",
+            "limit in seconds for all passes of one competitor in one cell; it may run fewer rounds or none; 0: the "
+            "preset's",
         ),
-        ("threads", int | None, None, "CPU threads; null: as torch chooses"),
-        ("device", ("auto", "cpu", "cuda"), "auto", "auto: the first GPU, if any"),
+        ("threads", int | None, None, "CPU threads; leave out for torch's choice"),
+        ("device", ("auto", "cpu", "cuda"), "auto", "auto: the first GPU if there is one, else the CPU"),
         ("output", str, "runs/benchmark", "folder for records and report"),
     )
     add_restart(made, "the rows that are there; the records so far stay in the folder as records-until-TIME.jsonl")
     add_options(
         made,
-        ("records", Path | None, None, "another .jsonl file that new records are appended to"),
+        ("records", Path | None, None, "a .jsonl file to append new records to as well"),
     )
     return made
 
 
 def run(settings: Any) -> None:
-    """Measure what is lacking, write the report, and say where it is."""
+    """Measure missing rows, write the report, and print where it is."""
     from longform.files import check_output, sole_output
     from longform_lab.speed.cells import Effort
     from longform_lab.speed.competitors import chosen_competitors

@@ -21,11 +21,11 @@ ARCHITECTURES = (
     "performer",
     "tfidf",
 )
-# What --help says about time; measured ones replace the reckoned and missing ones here.
+# What --help says about time; measured times replace estimates.
 TIMES = (
     "On one CPU core all of them took 35 minutes on 1,614 contracts (text, --scale small --length 512 --steps 300) and "
-    "10 minutes on digits, and listops at --scale paper 1.3 hours for Linformer and 2.5 for full attention. listops at "
-    "--scale small, and text at its 1,024 tokens and 400 steps: not timed."
+    "10 minutes on digits. listops at --scale paper took 1.3 hours for Linformer and 2.5 for full attention. listops "
+    "at --scale small, and text at its default 1,024 tokens and 400 steps, were not timed."
 )
 
 
@@ -33,12 +33,11 @@ def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
         "compare",
-        "Train small models of several architectures from random weights on the same batches, and write one "
-        "table, one plot and a report: full attention, Longform (window, selection, weighted means), Linformer, "
-        "Reformer, Longformer, BigBird, Nyströmformer, Performer, and TF-IDF + logistic regression. Interrupted, it "
-        "goes on when it is called again with the same folder and options; a finished architecture is kept, others "
-        "may be added. An "
-        f"architecture that fails for lack of memory is shown as not run, with its reason. {TIMES}",
+        "Train small models of several architectures from scratch on the same batches, and write a table, a plot and a "
+        "report. The architectures are full attention, Longform (window, selection, weighted means), Linformer, "
+        "Reformer, Longformer, BigBird, Nyströmformer, Performer, and TF-IDF with logistic regression. After an "
+        "interruption, the same command continues; finished architectures are kept, and others may be added. An "
+        f"architecture that runs out of memory is shown as not run, with the reason. {TIMES}",
         example="--task digits --output runs/digits",
     )
     add_options(
@@ -50,37 +49,36 @@ def parser() -> Any:
         ("pair_field", str | None, None, "field with the second text of a pair"),
         ("output", str, "runs/compare", "folder for results and report"),
         ("scale", SCALES, "small", "small: two CPU cores; paper: the papers' sizes"),
-        ("architectures", ("all", *ARCHITECTURES), ["all"], "which are trained"),
+        ("architectures", ("all", *ARCHITECTURES), ["all"], "architectures to train"),
         ("length", int | None, None, "tokens of the longest text; null: the scale's"),
         (
             "vocabulary",
             int | None,
             None,
-            "text: tokens learned from the training part, fewer where it does not support as many; null: the scale's",
+            "text: tokens learned from the training part, fewer if it is too small; null: the scale's",
         ),
-        ("pooling", POOLINGS, None, "of the last states; cls: the first token; null: the scale's, mean"),
+        ("pooling", POOLINGS, None, "pooling of the last states; cls: the first token; null: the scale's, mean"),
         (
             "projection_init",
             PROJECTION_INITS,
             None,
-            "how Linformer's E begins: block_mean (means of k blocks), as null does, or normal (N(0, "
-            "1/k), the paper's)",
+            "initial E of Linformer; block_mean, the default: means of k blocks; normal: the paper's N(0, 1/k)",
         ),
         ("steps", int | None, None, "optimiser steps; null: the scale's"),
         ("batch_size", int | None, None, "texts of a step; null: the scale's"),
         ("learning_rate", float | None, None, "highest rate; null: the scale's"),
-        ("dtype", DTYPES, None, "of matrix products; null: the scale's"),
+        ("dtype", DTYPES, None, "dtype of matrix products; null: the scale's"),
     )
     add_device(made)
     add_options(
         made,
-        ("seed", int, 0, "of split, weights, order and dropout"),
+        ("seed", int, 0, "seed of split, weights, order and dropout"),
     )
     return made
 
 
 def run(settings: Any) -> None:
-    """Compare, and print the table."""
+    """Train the architectures, and print the table."""
     from longform.files import check_begun, check_output
     from longform_lab.compare.report import left_out
     from longform_lab.compare.run import EVERY, IDENTITY, compare

@@ -36,7 +36,7 @@ def parser() -> Any:
     """One subcommand a task."""
     made = command_parser(
         "evaluate",
-        "Score a Longform on whole texts beside its original, which gets them cut and in chunks.",
+        "Score a Longform on whole texts, and compare it with its original on cut texts and on chunks.",
         example="sts --data pairs.jsonl --longform minilm-16k",
         texts=False,
     )
@@ -88,10 +88,10 @@ def _task_parser(task: str, description: str) -> Any:
     made = command_parser(f"evaluate {task}", description, example=EXAMPLES[task])
     add_options(
         made,
-        ("longform", str | None, None, "folder of a Longform, run on whole texts"),
-        ("original", str | None, None, "folder or hub name, run on cut texts and on chunks"),
+        ("longform", str | None, None, "folder of a Longform, which reads whole texts"),
+        ("original", str | None, None, "folder or hub name of the original, which reads cut texts and chunks"),
         ("original_length", int | None, None, "tokens of the original; null: all that fit"),
-        ("output", str | None, None, "jsonl file: the scores of each row of the table"),
+        ("output", str | None, None, "jsonl file for the scores of each row of the table"),
     )
     add_settings(made, InferenceSettings, only=("overlap", "dtype", "device", "batch_tokens", "max_length"))
     return made
@@ -112,7 +112,7 @@ def _retrieval() -> Any:
         "Rank all documents for every query by cosine; nDCG with its 95 % interval over queries (bootstrap).",
     )
     made.add_argument("--queries", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
-    made.add_argument("--documents", required=True, help="as queries")
+    made.add_argument("--documents", required=True, help="documents, in a file like --queries")
     add_options(
         made,
         ("query_field", None, "query", "a query's text"),
@@ -120,13 +120,18 @@ def _retrieval() -> Any:
         ("id_field", None, "id", "a document's id"),
         ("text_field", None, "text", "a document's text"),
         ("depth", int, 10, "ranks that nDCG counts (10: nDCG@10)"),
-        ("score", RETRIEVAL_SCORES, "document", "document: by one vector; best-chunk: as good as its best chunk"),
-        ("chunk_tokens", int, 256, "of a chunk"),
+        (
+            "score",
+            RETRIEVAL_SCORES,
+            "document",
+            "document: one vector for each document; best-chunk: its best chunk counts",
+        ),
+        ("chunk_tokens", int, 256, "tokens of a chunk"),
         (
             "bm25",
             bool,
             False,
-            "beside them BM25, a search by words, and each fused with it by reciprocal ranks (extra bm25)",
+            "also score BM25, a search by words, and each model fused with it by reciprocal rank (extra bm25)",
         ),
     )
     return made
@@ -137,8 +142,13 @@ def _classification() -> Any:
     made.add_argument("--data", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
     add_options(
         made,
-        ("text_field", str | None, None, f'a document\'s text; {REMEMBERED}, else "text"'),
-        ("label_field", str | None, None, f'name or number; a list for multi-label models; {REMEMBERED}, else "label"'),
-        ("pair_field", str | None, None, f"the second text of a pair (no chunks then); {REMEMBERED}"),
+        ("text_field", str | None, None, f'field with the text; {REMEMBERED}, else "text"'),
+        (
+            "label_field",
+            str | None,
+            None,
+            f'field with the label (name or number; a list for multi-label models); {REMEMBERED}, else "label"',
+        ),
+        ("pair_field", str | None, None, f"second text of a pair, without chunks; {REMEMBERED}"),
     )
     return made

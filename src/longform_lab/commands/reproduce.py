@@ -29,14 +29,14 @@ def parser() -> Any:
     subjects = "; ".join(f"{name}: {subject.shows} ({subject.small})" for name, subject in SUBJECTS.items())
     made = command_parser(
         "reproduce",
-        "Measure a table or figure of the Linformer paper (arXiv 2006.04768) here, into a folder with "
-        "records, pictures and report.html. Interrupted, it goes on when it is called again with the same folder and "
-        "options; a finished part is a file. A training takes one process, no torchrun; the same command several times "
-        "shares a folder's parts out. Subjects, with the time of --scale small on 2 CPU cores: "
-        f"{subjects}. --scale paper has the paper's sizes, by the same code, for GPUs and days.",
+        "Measure a table or figure of the Linformer paper (arXiv 2006.04768) on this machine, and write records, "
+        "pictures and report.html to a folder. After an interruption, the same command continues; each finished part "
+        "is a file. A training takes one process, without torchrun. To use several processes, run the same command "
+        f"several times. Subjects, with the time of --scale small on 2 CPU cores: {subjects}. --scale paper has the "
+        "paper's sizes, for GPUs and days.",
         example="table3 --output runs/table3",
     )
-    made.add_argument("subject", **one_of(tuple(SUBJECTS)), help="what is measured")
+    made.add_argument("subject", **one_of(tuple(SUBJECTS)), help="table or figure to measure")
     add_options(
         made,
         ("output", Path | None, None, "folder to write; null: runs/SUBJECT"),
@@ -44,14 +44,14 @@ def parser() -> Any:
             "scale",
             SCALES,
             "small",
-            "tiny: minutes, to see that all of it runs; small: two CPU cores; paper: the paper's sizes",
+            "tiny: minutes, to check that everything runs; small: two CPU cores; paper: the paper's sizes",
         ),
         (
             "text",
             str,
             [],
-            "figures 1 and 3: text, .jsonl or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT to measure or train on; "
-            "table2: to heal converted models on before fine-tuning",
+            "text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT; figures 1 and 3 measure or train on "
+            "them, table2 heals converted models on them before fine-tuning",
         ),
         ("text_field", str | None, None, "field with the text; null: text"),
         (
@@ -65,34 +65,34 @@ def parser() -> Any:
             "seeds",
             int,
             [],
-            "figure 3, table2: all models of the first seed come first; null: 0 1, and 0 1 2 for table2",
+            "figure 3, table2: seeds, one after another for all models; leave out for 0 1, or 0 1 2 (table2)",
         ),
         (
             "from_twin",
             int | None,
             None,
-            "figure 3: optimiser steps that full attention learns first; all models go on with its weights; null: all "
-            "begin anew",
+            "figure 3: optimiser steps of full attention whose weights all models then start from; leave out to train "
+            "all from scratch",
         ),
         (
             "preset",
             str | None,
             None,
-            "figure 3: model and training, a name or YAML file of longform pretrain; null: the scale's",
+            "figure 3: name or YAML file of a longform pretrain preset for model and training; null: the scale's",
         ),
         (
             "also",
             str,
             [],
-            "figure 3: more models: window, convolution, mean; in figure3d at each of its n, else at its first, with "
-            "k = n / 4",
+            "figure 3: additional models (window, convolution, mean) with k = n / 4, in figure3d at each n, else at "
+            "the first",
         ),
         (
             "shared",
             Path | None,
             None,
-            "figure 3: folder for tokens and trainings that several figures use; several processes may train in it; "
-            "null: inside the output",
+            "figure 3: folder of tokens and trainings for several figures; several processes may train in it; leave "
+            "out to use the output",
         ),
         ("tasks", str, [], "table2: some of SST-2 IMDB QNLI MRPC RTE; null: all"),
         ("models", str, [], "table2: original, window, linear-K-SHARING, weighted-K; null: all"),
@@ -106,8 +106,8 @@ def parser() -> Any:
             "lengths",
             int,
             [],
-            "tables 1 and 3, figures 1 and 2: tokens of a text; table2: what texts are cut to; for figure1 and table2 "
-            "one length; none: the scale's, and 512 for figure1",
+            "tables 1 and 3, figures 1 and 2: tokens of a text; table2: length that texts are cut to; one length for "
+            "figure1 and table2; leave out for the scale's, and for 512 in figure1",
         ),
         ("device", str | None, None, "tables 1 and 3, figures 1 and 2: cpu, cuda"),
     )
@@ -115,7 +115,7 @@ def parser() -> Any:
 
 
 def run(settings: Any) -> None:
-    """Do what is lacking, and print the table."""
+    """Measure missing parts, and print the table."""
     from longform.files import check_begun, check_output
     from longform_lab.paper.reproduce import check_options
 

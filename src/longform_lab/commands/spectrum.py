@@ -16,7 +16,7 @@ from longform_text.cli.arguments import (
     print_table,
 )
 
-SUMMARY = "singular values of attention maps, and the k that they suggest"
+SUMMARY = "singular values of attention maps, and the k they suggest"
 
 
 def parser() -> Any:
@@ -25,10 +25,10 @@ def parser() -> Any:
 
     made = command_parser(
         "spectrum",
-        "The spectrum of attention (Linformer, Figure 1): how much its largest singular values hold, the k "
-        "that each layer needs, and whether heads attend the same. --scale small, 100 texts of 512 tokens, takes about "
-        "2 minutes on two CPU cores, 4 on one, for 6 layers and 12 heads; time grows with layers x heads x texts x "
-        "tokens³. Interrupted, it goes on when it is called again: sums are saved every two minutes.",
+        "Measure the spectrum of attention (Linformer, Figure 1): the share of the largest singular values, the k that "
+        "each layer needs, and whether heads attend alike. --scale small (100 texts of 512 tokens) takes about 2 "
+        "minutes on two CPU cores, 4 on one, for 6 layers and 12 heads. Time grows with layers x heads x texts x "
+        "tokens³. After an interruption, the same command continues; sums are saved every two minutes.",
         example="bundled --text texts.jsonl --output runs/spectrum",
     )
     made.add_argument("models", nargs="+", help='folders or hub names of encoders; "bundled": the demo\'s MiniLM')
@@ -36,7 +36,7 @@ def parser() -> Any:
         "--text",
         nargs="+",
         required=True,
-        help="corpora, each on its own: text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT",
+        help="corpora, each measured on its own: text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT",
     )
     made.add_argument("--output", type=str, required=True, help="folder for records, pictures, k and report.html")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
@@ -56,7 +56,7 @@ def parser() -> Any:
 
 
 def run(settings: Any) -> None:
-    """Measure, and say how much the largest singular values hold."""
+    """Measure, and print how much the largest singular values hold."""
     from longform_lab.spectrum.settings import TEXTS, SpectrumSettings, SpectrumView
     from longform_text.cli.beforehand import check_models, check_texts
 

@@ -104,7 +104,7 @@ def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
             classifier_activation="relu",
             initializer_range=sizes.initial_deviation,
             **labels,
-            **chosen,
+            **{"short_convolution": 0, **chosen},
         )
         return OurClassifier(config)
 

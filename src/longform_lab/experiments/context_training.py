@@ -48,7 +48,9 @@ def opened_whole(output: Path, device: Any) -> OpenedModel:
     """The conversion, without an adapter."""
     converted = output / "converted"
     if not converted.is_dir():
-        made = longform.convert(local_source("bundled"), max_length=LONGEST, sublinear_tf=True, sink_tokens=SINKS)
+        made = longform.convert(
+            local_source("bundled"), projection="mean", max_length=LONGEST, sublinear_tf=True, sink_tokens=SINKS
+        )
         made.save_pretrained(converted)
     return open_sentence_model(converted, device)
 

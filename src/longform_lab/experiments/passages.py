@@ -135,7 +135,9 @@ def opened_whole(output: Path, device: Any) -> OpenedModel:
     """The conversion that the shipped adapter is for, without it."""
     converted = output / "converted"
     if not converted.is_dir():
-        longform.convert(local_source("bundled"), max_length=16384, sublinear_tf=True).save_pretrained(converted)
+        longform.convert(
+            local_source("bundled"), projection="mean", max_length=16384, sublinear_tf=True
+        ).save_pretrained(converted)
     return open_sentence_model(converted, device)
 
 

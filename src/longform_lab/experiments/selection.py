@@ -72,7 +72,7 @@ def fidelity(texts: list[str], length: int, count: int, attentions: list[tuple[i
     first = 0.0
     for window, run, selected in attentions:
         options: Any = {"attention_window": window, "projected_length": -(-length // run), "selected_slots": selected}
-        model = longform.convert("bundled", max_length=length, **options).model.eval()
+        model = longform.convert("bundled", max_length=length, projection="mean", **options).model.eval()
         found, own = states(pack_weights(model), given)
         first = first or own
         pooled = cosine_similarity(found.mean(dim=1), expected.mean(dim=1)).mean().item()

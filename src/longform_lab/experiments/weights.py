@@ -65,7 +65,7 @@ def train(data: Path, output: Path) -> Path:
     """The folder of the adapter."""
     converted = output / "converted"
     if not converted.is_dir():
-        made = longform.convert(local_source("bundled"), max_length=16384, sublinear_tf=True)
+        made = longform.convert(local_source("bundled"), projection="mean", max_length=16384, sublinear_tf=True)
         made.save_pretrained(converted)
     longform.align(converted, sources(data), SETTINGS, output=output / "aligned")
     adapter = output / "aligned" / "adapter"

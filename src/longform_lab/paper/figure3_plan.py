@@ -129,7 +129,7 @@ def _curves(figure: str, model: Mapping[str, Any], n: int, *, longest: int) -> l
 
 
 def _full(model: Mapping[str, Any], n: int) -> Curve:
-    made = full_attention_twin({**model, "max_position_embeddings": n})
+    made = full_attention_twin({**model, "short_convolution": 0, "max_position_embeddings": n})
     return Curve(f"n{n}-full", f"full attention, n = {n:,}", made)
 
 
@@ -153,7 +153,7 @@ def _shortened(model: Mapping[str, Any], n: int, k: int, **attention: Any) -> di
 
 
 def with_attention(model: Mapping[str, Any], **attention: Any) -> dict[str, Any]:
-    """Fields of a LinformerConfig with other attention: options of it that are not given are as by default."""
+    """Fields of a LinformerConfig with other attention, without taps: options that are not given are as by default."""
     dropped = (
         "projection",
         "projection_sharing",
@@ -165,4 +165,5 @@ def with_attention(model: Mapping[str, Any], **attention: Any) -> dict[str, Any]
         "sink_tokens",
         "short_convolution",
     )
-    return {**{name: value for name, value in model.items() if name not in dropped}, **attention}
+    kept = {name: value for name, value in model.items() if name not in dropped}
+    return {**kept, "short_convolution": 0, **attention}

@@ -56,7 +56,7 @@ LEADS = {
     "a quadratic architecture's exponent is below 2 until attention outweighs them.",
     "table3": "How many times less a pass of Linformer takes (learned E, layerwise sharing) than full attention. "
     "The paper measured on a 16 GB V100 against unfused attention. Memory is the paper's sense of it: the ratio of the "
-    "largest batches that 16 GiB hold beside the weights, reckoned from the measured peak of a pass. k above n/2 is "
+    "largest batches that 16 GiB hold besides the weights, estimated from the measured peak of a pass. k above n/2 is "
     "not measured.",
 }
 

@@ -29,28 +29,28 @@ SUBJECTS = {
     ),
     "figure2": Subject("time of a pass against length", "with table3", (), _GRID),
     "figure3a": Subject(
-        "perplexity against updates, several k", "an hour, two processes, reckoned", ("text",), _FIGURE3
+        "perplexity against updates, several k", "an hour, two processes, estimated", ("text",), _FIGURE3
     ),
-    "figure3b": Subject("the same for texts twice as long", "an hour, two processes, reckoned", ("text",), _FIGURE3),
+    "figure3b": Subject("the same for texts twice as long", "an hour, two processes, estimated", ("text",), _FIGURE3),
     "figure3c": Subject(
-        "perplexity against updates, sharing E and F", "an hour, two processes, reckoned", ("text",), _FIGURE3
+        "perplexity against updates, sharing E and F", "an hour, two processes, estimated", ("text",), _FIGURE3
     ),
     "figure3d": Subject(
-        "perplexity against updates, several n at one k", "two hours, two processes, reckoned", ("text",), _FIGURE3
+        "perplexity against updates, several n at one k", "two hours, two processes, estimated", ("text",), _FIGURE3
     ),
     "table1": Subject("growth of time and memory with length", "6 minutes to 4,096 tokens", (), _GRID),
     "table2": Subject(
         "accuracy after fine-tuning",
-        "7 hours of one core, 14 with --text, which heals, reckoned; half in two processes",
+        "7 hours of one core, 14 with --text, which heals, estimated; half in two processes",
         ("data",),
         ("text", "text_field", "seeds", "tasks", "models", "model", "lengths"),
     ),
     "table3": Subject(
-        "time and largest batch against full attention", "20 minutes at most, reckoned from timed passes", (), _GRID
+        "time and largest batch against full attention", "20 minutes at most, estimated from timed passes", (), _GRID
     ),
     "all": Subject(
         "all of these, and one page of them",
-        "11 hours, two processes, reckoned",
+        "11 hours, two processes, estimated",
         ("text", "data"),
         ("text_field", "from_twin", "seeds", "device"),
     ),

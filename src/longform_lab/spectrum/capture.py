@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longform.errors import ConfigurationError
 from longform.functional.masks import checked_mask
-from longform.models.effective_maps import effective_maps
+from longform_lab.spectrum.effective_maps import effective_maps
 
 # Models whose attention is no n x n map of all pairs: they approximate it, leave pairs out, or have none.
 WITHOUT_MAP = frozenset(

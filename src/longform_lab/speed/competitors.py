@@ -1,4 +1,4 @@
-"""The table of competitors: the architectures that are measured beside each other, each in its best setting."""
+"""The table of competitors: the architectures that are measured beside each other, each in its usual setting."""
 
 from collections.abc import Sequence
 

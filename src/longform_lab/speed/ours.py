@@ -13,7 +13,7 @@ from longform_lab.speed.shapes import Shape
 
 def linformer(shape: Shape, **options: Any) -> FromEmbeddings:
     """A random LinformerModel of this shape, without dropout and pooler; ``options`` of its attention."""
-    settings: Any = {**common_settings(shape), "use_pooler": False, **options}
+    settings: Any = {**common_settings(shape), "use_pooler": False, "short_convolution": 0, **options}
     return FromEmbeddings(LinformerModel(LinformerConfig(**settings)))
 
 
@@ -32,7 +32,7 @@ def pure(shape: Shape, *, projection: str, sharing: str = "headwise") -> FromEmb
 
 
 def windowed(shape: Shape, **options: Any) -> FromEmbeddings:
-    """As ``longform convert`` makes it by default: mean slots beside an exact window, and a sink; then ``options``."""
+    """Mean slots beside an exact window, and a sink, as ``longform convert`` sizes them; then ``options``."""
     chosen = window_details(shape)
     return linformer(
         shape,

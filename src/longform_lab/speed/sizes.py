@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from longform.choices import POOLINGS, PROJECTION_INITS
 from longform.errors import ConfigurationError
-from longform.layers.geometry import check_choice
+from longform.layers.options import check_choice
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ MODELS = ("Longform", "original")
 METRICS = ("accuracy", "macro_f1")
 EARLIER_RATE = 3e-5  # of the records that do not say it
 HEADS = [
-    *("data", "pooling", "rate", "model", "tokens read", "splits"),
-    *("accuracy, %", "macro-F1, %"),
+    *("data", "pooling", "rate", "splits"),
+    *("accuracy, %, Longform / original", "Longform is better by", "macro-F1, %, Longform / original", "by"),
 ]
 
 
@@ -25,25 +25,19 @@ def _by_kind(rows: Rows) -> dict[tuple[str, str, str], dict[str, dict[int, Any]]
     return found
 
 
-def _gains(pairs: Sequence[Sequence[Any]]) -> list[str]:
-    """Differences, Longform's first, of each metric."""
-    return [spread([100 * (long[metric] - short[metric]) for long, short in pairs], "+") for metric in METRICS]
-
-
 def over_splits(rows: Rows) -> Cells:
-    """Mean ± standard deviation; the last line of each kind is what Longform is better by, paired by split."""
+    """A line a data set, pooling and rate: mean ± standard deviation of each model, and of the difference by split."""
     body = []
     for kind, models in _by_kind(rows).items():
         common = sorted(set.intersection(*(set(models.get(name, {})) for name in MODELS)))
         if not common:
             continue
-        for name in MODELS:
-            runs = [models[name][split] for split in common]
-            settings = runs[0]["settings"]
-            values = [spread([100 * run["metrics"][metric] for run in runs]) for metric in METRICS]
-            body.append([*kind, name, f"{settings['max_length']:,}", str(len(common)), *values])
-        gains = _gains([[models[name][split]["metrics"] for name in MODELS] for split in common])
-        body.append([*kind, "Longform is better by", "", str(len(common)), *gains])
+        cells = []
+        for metric in METRICS:
+            long, short = ([100 * models[name][split]["metrics"][metric] for split in common] for name in MODELS)
+            gains = [ours - theirs for ours, theirs in zip(long, short, strict=True)]
+            cells += [f"{spread(long)} / {spread(short)}", spread(gains, "+")]
+        body.append([*kind, str(len(common)), *cells])
     return HEADS, body
 
 

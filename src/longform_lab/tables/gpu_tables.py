@@ -6,9 +6,7 @@ from typing import Any
 
 from longform_lab.tables.table_kinds import MISSING, Cells, Row, Rows, Table, pivot
 
-# "window, flex": FlexAttention, which served the window before the Triton kernel.
-OURS = ["linear, layerwise", "linear, unfused", "mean", "weighted mean", "window", "window, flex"]
-TIMED = ["full attention", "BERT", "lucidrains", *OURS]
+TIMED = ["full attention", "BERT", "lucidrains", "linear, layerwise", "mean", "weighted mean", "window"]
 
 
 def place(row: Row) -> tuple[int, int]:
@@ -34,7 +32,12 @@ def _by_place(rows: Rows, *, cell: Callable[[Row], str]) -> Cells:
 
 
 def _timings(work: str, cell: Callable[[Row], str]) -> Table:
-    where: dict[str, Any] = {"settings.work": work, "settings.size": "base", "settings.device": "cuda"}
+    where: dict[str, Any] = {
+        "settings.work": work,
+        "settings.size": "base",
+        "settings.device": "cuda",
+        "settings.competitor": tuple(TIMED),
+    }
     row = tuple(f"settings.{key}" for key in ("competitor", "length", "batch", "work"))
     return Table(make=partial(_by_place, cell=cell), records="gpu_timings", where=where, row=row, one_machine=True)
 

@@ -6,14 +6,31 @@ from typing import Any
 import numpy as np
 
 from longform_lab.evaluation.comparison import bootstrap
-from longform_lab.tables.table_kinds import Cells, Rows, Table
+from longform_lab.tables.table_kinds import MISSING, Cells, Rows, Table
 
 CHUNKS, BM25 = "original, chunks averaged", "BM25"
 CUT_FIRST = "original, chunks cut first"  # where a document is as good as its best passage
 FUSED = f" + {BM25}"
 PLAIN = ("all alike", "mean")  # tokens and repeated ones
 WHOLE = 2048  # tokens of the documents of passages, where nothing is said
-NOT_SHOWN = (FUSED, "0.25 mean", "0.5 mean")  # how names of passages end: those count where the best is looked for
+WAYS = ("alone", "whole")  # how passages are read
+PAIRS = {  # contenders that a cell shows, by the head of the column
+    "BM25 / with the title": (BM25, f"{BM25}, title in front"),
+    "alone / whole": WAYS,
+    "+ mean": ("alone + 1.0 mean", "whole + 1.0 mean"),
+    "+ opening": ("alone + opening", "whole + opening"),
+    "title in front": ("alone, title", "whole, title"),
+    "+ vector of the title": ("alone + vector of the title", "whole + vector of the title"),
+}
+CONTEXT_PAIRS = {
+    "BM25 / chunks with title and heading": (BM25, "alone, title and heading in front"),
+    "alone / whole": WAYS,
+    "+ mean": ("alone + mean", "whole + mean"),
+    "+ opening": PAIRS["+ opening"],
+    "title in front": ("alone, title in front", "whole, title in front"),
+    "+ vector of the title": PAIRS["+ vector of the title"],
+}
+BETTER = ("whole better by", "best of whole better by")
 HEADS = [
     "data",
     "contender",
@@ -44,58 +61,59 @@ def beside_each_other(rows: Rows) -> Cells:
 
 
 def passages(rows: Rows) -> Cells:
-    """A line a contender of each set: nDCG@10, and how much better it is than the best one of chunks read alone.
-
-    Of those with a title, the one with a title.
+    """A line a set and training: nDCG@10 of BM25, and of chunks read alone / of the whole reading for all that is added
+    to them; and how much better the whole reading is, with nothing added and the best of each without a title.
     """
     sets: dict[tuple[str, int], dict[str, np.ndarray]] = {}
     for row in rows:
         settings = row["settings"]
         length = settings.get("length") or WHOLE
         data = settings["data"] if length == WHOLE else f"{settings['data']}, first {length:,} tokens"
-        found = sets.setdefault((data, settings["steps"]), {})
-        found[settings["contender"]] = np.array(row["metrics"]["per_query"][0])
-    body = []
-    for (data, steps), found in sets.items():
-        for name, values in found.items():
-            if name.endswith(NOT_SHOWN):
-                continue
-            best, fused = _best_alone(found, titled="title" in name), found.get(name + FUSED)
-            better = difference(values, None if name == best else found[best])
-            both = "" if fused is None else score(fused)
-            body.append([data, f"{steps:,}" if steps else "untrained", name, score(values), better, both])
-    return ["data", "steps", "contender", "nDCG@10", "better than the best of chunks read alone by", "with BM25"], body
+        contenders = sets.setdefault((data, settings["steps"]), {})
+        contenders[settings["contender"]] = np.array(row["metrics"]["per_query"][0])
+    body = [
+        [data, f"{steps:,}" if steps else "untrained", *_alone_and_whole(scores, PAIRS)]
+        for (data, steps), scores in sorted(sets.items())
+    ]
+    return ["data", "steps", *PAIRS, *BETTER], body
 
 
-def _best_alone(found: Mapping[str, np.ndarray], *, titled: bool) -> str:
-    """The contender of chunks read alone that finds most, with or without a title."""
-    names = [name for name in found if name.startswith("alone") and not name.endswith(FUSED)]
-    return max((name for name in names if ("title" in name) == titled), key=lambda name: found[name].mean())
+def _alone_and_whole(scores: Mapping[str, np.ndarray], pairs: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Cells of ``pairs``, then how much better the whole reading is."""
+    cells = [
+        " / ".join(score(scores[name]) if name in scores else MISSING for name in names) for names in pairs.values()
+    ]
+    return [*cells, *(difference(whole, alone) for alone, whole in (_nothing_added(scores), _best_untitled(scores)))]
+
+
+def _nothing_added(scores: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
+    return [scores.get(way) for way in WAYS]
+
+
+def _best_untitled(scores: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
+    """Best contenders of both ways to read, without titles and BM25."""
+    fair = {name: each for name, each in scores.items() if "title" not in name and BM25 not in name}
+    return [
+        max((each for name, each in fair.items() if name.startswith(way)), key=np.mean, default=None) for way in WAYS
+    ]
 
 
 def contexts(rows: Rows) -> Cells:
-    """A line a contender of each task: nDCG@10 with its interval, how much better it is than the best of chunks read
-    alone that needs no marked headings, and of siblings nDCG@10 by distance.
-    """
+    """A line a task, length and training, and of siblings one more for each distance; cells are those of passages."""
     sets: dict[tuple[str, int, str], dict[str, Any]] = {}
     for row in rows:
         settings = row["settings"]
-        found = sets.setdefault((settings["data"], settings["length"], settings["training"]), {})
-        found[settings["contender"]] = row["metrics"]
+        contenders = sets.setdefault((settings["data"], settings["length"], settings["training"]), {})
+        contenders[settings["contender"]] = row["metrics"]
     body = []
-    for (data, length, training), found in sets.items():
-        each = {name: np.array(metrics["per_query"][0]) for name, metrics in found.items()}
-        rivals = {name: values for name, values in each.items() if name.startswith("alone") and "heading" not in name}
-        best = max(rivals, key=lambda name: rivals[name].mean())
-        for name, values in each.items():
-            interval = bootstrap(values)
-            own = f"{interval.mean:.1f} ({interval.low:.1f} to {interval.high:.1f})"
-            better = difference(values, None if name == best else each[best])
-            distances = np.array(found[name]["distances"])
-            by_distance = [f"{values[distances == at].mean():.0f}" for at in np.unique(distances) if at]
-            body.append([data, f"{length:,}", training, name, own, better, ", ".join(by_distance)])
-    head = ["task", "tokens", "training", "contender", "nDCG@10", "better than the best of chunks read alone by"]
-    return [*head, "by distance"], body
+    for (data, length, training), contenders in sets.items():
+        every = {name: np.array(metrics["per_query"][0]) for name, metrics in contenders.items()}
+        distances = np.array(contenders[BM25]["distances"])
+        asked = {"all": distances >= 0} | {f"{at:,.0f}": distances == at for at in np.unique(distances) if at}
+        for said, queries in asked.items():
+            scores = {name: values[queries] for name, values in every.items()}
+            body.append([data, f"{length:,}", training, said, *_alone_and_whole(scores, CONTEXT_PAIRS)])
+    return ["task", "tokens", "training", "distance", *CONTEXT_PAIRS, *BETTER], body
 
 
 def score(values: np.ndarray) -> str:
@@ -103,9 +121,9 @@ def score(values: np.ndarray) -> str:
     return f"{values.mean():.1f}"
 
 
-def difference(values: np.ndarray, others: np.ndarray | None) -> str:
-    """The mean difference, and its interval."""
-    if others is None:
+def difference(values: np.ndarray | None, others: np.ndarray | None) -> str:
+    """The mean difference, and its interval; empty where one is missing."""
+    if values is None or others is None:
         return ""
     return bootstrap(values - others).signed
 
@@ -134,14 +152,14 @@ RETRIEVAL_TABLES = {
     "long_retrieval": Table(
         make=beside_each_other,
         records="long_retrieval",
+        where={"settings.contender": lambda name: "-32k" not in name},  # the same weights, or older ones
         row=("settings.data", "settings.contender"),
         order=("settings.data",),
     ),
     "passages": Table(
         make=passages,
         records="passages",
-        row=("settings.data", "settings.contender", "settings.steps"),
-        order=("settings.data", "settings.steps"),
+        row=("settings.data", "settings.length", "settings.contender", "settings.steps"),
     ),
     "context": Table(
         make=contexts,
@@ -152,6 +170,7 @@ RETRIEVAL_TABLES = {
     "pooling": Table(
         make=poolings,
         records="pooling",
+        where={"settings.repeated": ("mean", "sqrt")},
         row=("settings.data", "settings.model", "settings.tokens", "settings.repeated"),
         order=("settings.data",),
     ),

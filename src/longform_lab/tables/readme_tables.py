@@ -1,88 +1,72 @@
-"""The two tables of README.md: quality of the shipped encoder on four tasks, and time beside full attention."""
+"""The two tables of README.md: time at equal size and windows, and quality of the shipped encoder on four tasks."""
 
-from collections.abc import Sequence
+from longform_lab.tables.table_kinds import MISSING, Cells, Rows, Table, pivot
 
-from longform_lab.tables.speed_shapes import standard
-from longform_lab.tables.speed_tables import BESIDE, CELL, SPEED
-from longform_lab.tables.table_kinds import Cells, Rows, Table
-
-MISSING = "–"
 SHIPPED = "minilm-16k"
-SEARCHES = {
-    "qmsum-val": "find the meeting for a question (QMSum)",
-    "scisummnet": "find the paper for a summary (SciSummNet; others of its papers were trained on)",
-    "scifact": "find the abstract for a claim (SciFact, short texts)",
+TASKS = {
+    "qmsum-val": "meeting by question (QMSum)",
+    "scisummnet": "paper by summary (SciSummNet)",
+    "scifact": "short abstract by claim (SciFact)",
 }
 ALIKE = f"original trained as {SHIPPED}"
-READERS = (
-    "original, cut",
-    "original, chunks averaged",
-    f"{ALIKE}, chunks averaged",
-    SHIPPED,
-    f"{ALIKE}, chunks averaged + BM25",
-    f"{SHIPPED} + BM25",
-    "BM25",
-)
-HEADS = [
-    "task",
-    "measure",
-    "original, first 512 tokens",
-    "original, chunks of 512",
-    "original trained alike, chunks of 512",
-    f"Longform, `{SHIPPED}`",
-    "original trained alike and BM25",
-    "Longform and BM25",
-    "BM25",
-]
-LENGTHS = (512, 2_048, 8_192, 32_768)
+READERS = {  # contender in the records, model of STS-B's, and what the table calls it
+    "original, cut": ("original", "original, first 512 tokens"),
+    "original, chunks averaged": ("", "original, chunks"),
+    f"{ALIKE}, chunks averaged": (ALIKE, "original, fine-tuned, chunks"),
+    SHIPPED: (SHIPPED, f"Longform, `{SHIPPED}`"),
+    "BM25": ("", "BM25"),
+    f"{ALIKE}, chunks averaged + BM25": ("", "original, fine-tuned, and BM25"),
+    f"{SHIPPED} + BM25": ("", f"Longform, `{SHIPPED}`, and BM25"),
+}
+PASSES = {
+    ("inference", "bfloat16"): "forward, bfloat16",
+    ("inference", "float32"): "forward, float32",
+    ("train", "bfloat16"): "training step, bfloat16",
+    ("train", "float32"): "training step, float32",
+}
 ENCODERS = {
+    "ours-window": "Longform",
+    "longformer": "Longformer",
+    "modernbert": "ModernBERT",
     "sdpa": "full attention",
-    "ours-window": "Longform, window",
-    "ours-linear": "Longform, learned E, no window",
 }
 
 
 def quality(rows: Rows) -> Cells:
-    """A row a task, a column a way to read it; what was not measured is a dash."""
-    alike = {row["settings"]["model"]: row["metrics"]["sts_spearman"] for row in rows if row["name"] == "sts"}
-    scores = [f"{alike[name]:.1f}" if name in alike else MISSING for name in ("original", ALIKE, SHIPPED)]
-    first = ["how alike two sentences are (STS-B dev)", "Spearman × 100", scores[0], MISSING, *scores[1:]]
-    body = [[*first, MISSING, MISSING, MISSING]]
-    for data, task in SEARCHES.items():
-        found = {
-            row["settings"]["contender"]: row["metrics"]["ndcg_at_10"]
-            for row in rows
-            if row["name"] == "long_retrieval" and row["settings"]["data"] == data
-        }
-        shown = (f"{found[name]:.1f}" if name in found else MISSING for name in READERS)
-        body.append([task, "nDCG@10 × 100", *shown])
-    return HEADS, body
+    """A row for each way to read, a column for each task: nDCG@10 x 100, of STS-B Spearman x 100."""
+    scores = {
+        (row["settings"]["data"], row["settings"]["contender"]): row["metrics"]["ndcg_at_10"]
+        for row in rows
+        if row["name"] == "long_retrieval"
+    }
+    scores |= {
+        ("sts", row["settings"]["model"]): row["metrics"]["sts_spearman"] for row in rows if row["name"] == "sts"
+    }
+    body = []
+    for contender, (model, shown) in READERS.items():
+        places = [*((data, contender) for data in TASKS), ("sts", model)]
+        body.append([shown, *(f"{scores[place]:.1f}" if place in scores else MISSING for place in places)])
+    return ["reader", *TASKS.values(), "similar sentences (STS-B dev)"], body
 
 
-def beside_full_attention(rows: Rows) -> Cells:
-    """A row a length: seconds of each encoder, and how many times faster than full attention."""
-    found = {(row["settings"]["length"], row["settings"]["competitor"]): row["metrics"] for row in rows}
-    body = [
-        [f"{n:,}", *(f"{found[n, name]['seconds']:.2f} s" for name in ENCODERS), *_ratios(found, n)]
-        for n in LENGTHS
-        if all((n, name) in found for name in ENCODERS)
-    ]
-    return ["tokens", *ENCODERS.values(), "times as fast with window", "times as fast with learned E"], body
-
-
-def _ratios(found: dict[tuple[int, str], dict[str, float]], length: int) -> Sequence[str]:
-    return [f"{found[length, name]['against_sdpa']:.1f}" for name in list(ENCODERS)[1:]]
+def equal_windows(rows: Rows) -> Cells:
+    """A row for each pass: processor seconds of each encoder, and the ratio to Longform's."""
+    lines = pivot(
+        rows,
+        down=lambda row: list(PASSES).index((row["settings"]["work"], row["settings"]["dtype"])),
+        across=lambda row: row["settings"]["competitor"],
+        cell=lambda row: f"{row['metrics']['cpu_seconds']:.2f} s ({row['metrics']['times_ours']:.1f})",
+        columns=list(ENCODERS),
+    )
+    return ["pass", *ENCODERS.values()], [[list(PASSES.values())[place], *cells] for place, cells in lines]
 
 
 README_TABLES = {
     "readme_quality": Table(
         make=quality, records=("sts", "long_retrieval"), row=("name", "settings"), order=("date",),
     ),
-    "readme_speed": Table(
-        make=beside_full_attention, records="speed",
-        where={**SPEED, "settings.size": "base", "settings.work": "inference", "settings.competitor": tuple(ENCODERS),
-               "settings.length": LENGTHS},
-        having=("metrics.seconds", "metrics.against_sdpa"), row=CELL, prefer=BESIDE, one_run=("settings.length",),
-        select=standard, order=("settings.length",),
+    "equal_windows": Table(
+        make=equal_windows, records="equal_windows",
+        row=("settings.work", "settings.dtype", "settings.competitor"), one_machine=True,
     ),
 }  # fmt: skip

@@ -5,11 +5,10 @@ from typing import Any
 
 from longform_lab.records import ROOT, Record
 from longform_lab.speed.competitors import all_competitors
-from longform_lab.speed.report import paper_table
-from longform_lab.tables.table_kinds import Cells, Row, Rows, pivot
+from longform_lab.speed.paper_table import paper_rows
+from longform_lab.tables.table_kinds import MISSING, Cells, Row, Rows, pivot
 
 STANDARD_SLOTS = 256
-CHUNKS = "chunks, transformers float32"  # what readings of whole documents are compared with
 ENOUGH = 5  # rounds; of fewer a table says how many
 PICTURES = ROOT / "docs" / "pictures"
 SAID = {
@@ -17,11 +16,6 @@ SAID = {
     "speed-memory.png": "MiB of a pass against the tokens of a text, both logarithmic",
 }
 COMMON = ("ours-window", "ours-linear", "ours-mean", "ours-convolution")
-
-
-def label_of(row: Row) -> str:
-    """Label of a row's competitor."""
-    return all_competitors()[row["settings"]["competitor"]].label
 
 
 def is_standard(settings: Mapping[str, Any]) -> bool:
@@ -78,10 +72,16 @@ def by_competitor(rows: Rows, *, metric: str, form: str, rounds: bool = True) ->
 
 
 def beside_the_paper(rows: Rows) -> Cells:
-    """The paper's Table 3 and ours: a row for each n and k."""
-    found = paper_table([Record(**row) for row in rows])
-    shown = [place for place, head in enumerate(found.heads) if head not in ("texts", "size", "met")]
-    return [found.heads[place] for place in shown], [[row[place] for place in shown] for row in found.rows]
+    """Table 3: a row for each n, a column for each k; time, then memory, with the paper's in brackets."""
+
+    def cell(row: Row) -> str:
+        pairs = [(row[what], row[f"paper_{what}"]) for what in ("time", "memory")]
+        return ", ".join(f"{MISSING if ours is None else format(ours, '.2f')} ({paper:g})" for ours, paper in pairs)
+
+    measured = paper_rows([Record(**row) for row in rows])
+    ks = sorted({row["k"] for row in measured})
+    lines = pivot(measured, down=lambda row: row["n"], across=lambda row: row["k"], cell=cell, columns=ks)
+    return ["n", *(f"k = {k:,}" for k in ks)], [[f"{n:,}", *cells] for n, cells in lines]
 
 
 def pictures(rows: Rows, *, folder: str) -> Cells:
@@ -124,7 +124,7 @@ def crossings(rows: Rows) -> Cells:
         "not slower from (tokens)",
         "shortest measured",
         "times as fast there",
-        "longest measured beside it",
+        "longest measured",
         "times as fast there",
     ], body
 
@@ -153,25 +153,4 @@ def by_precision(rows: Rows) -> Cells:
     every = all_competitors()
     return ["size", "tokens", "encoder", *columns], [
         [size, f"{n:,}", every[name].label, *cells] for (size, n, name), cells in lines
-    ]
-
-
-def by_threads(rows: Rows) -> Cells:
-    """Whole documents: a line a reading, tokens a second for each number of threads, beside chunks in transformers."""
-    threads = sorted({row["settings"]["threads"] for row in rows})
-    heads = ["reading"]
-    for count in threads:
-        said = f"{count} thread{'s' * (count > 1)}"
-        heads += [f"tokens/s, {said}", f"x {CHUNKS}, {said}"]
-    cells: dict[str, dict[int, tuple[str, str]]] = {}
-    for row in rows:
-        metrics, settings = row["metrics"], row["settings"]
-        found = cells.setdefault(settings["reading"], {})
-        if metrics["missing"]:
-            found[settings["threads"]] = (metrics["missing"], "")
-        else:
-            found[settings["threads"]] = (f"{metrics['tokens_per_second']:,.0f}", f"{metrics['against_chunks']:.2f}")
-    return heads, [
-        [reading, *(cell for count in threads for cell in found.get(count, ("", "")))]
-        for reading, found in cells.items()
     ]

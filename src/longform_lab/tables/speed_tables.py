@@ -10,14 +10,12 @@ from longform_lab.tables.speed_shapes import (
     beside_variants,
     by_competitor,
     by_precision,
-    by_threads,
     crossings,
-    label_of,
     of_several_precisions,
     pictures,
     standard,
 )
-from longform_lab.tables.table_kinds import Column, Table, by_columns
+from longform_lab.tables.table_kinds import Table
 
 ONE_TEXT = {"settings.dtype": "bfloat16", "settings.mode": "eager", "settings.batch": 1}
 UNITS = "hardware.cpu_features"  # what is measured on CPUs with AMX has tables of its own
@@ -41,7 +39,6 @@ SHOWN = ("ours-window", "ours-linear", *(name for name in EVERY if name not in O
 CELL = ("settings.length", "settings.competitor", "settings.slots")
 # Seconds of one length compare with each other where all were measured in turns: beside these, if such a row exists.
 BESIDE = ("metrics.against_sdpa", "metrics.against_ours-window")
-PROFILED = ("ours-window", "ours-linear", "sdpa")  # whose shares of a pass are shown
 
 
 def speed(
@@ -117,34 +114,15 @@ def from_what_length(where: dict[str, Any]) -> Table:
     )
 
 
-SHARES = (
-    Column("tokens", "settings.length", ",d"),
-    Column("encoder", label_of),
-    Column("matrix products", "metrics.share_products", ".0%"),
-    Column("attention calls", "metrics.share_attention", ".0%"),
-    Column("norms", "metrics.share_normalisation", ".0%"),
-    Column("sums, scaling, softmax", "metrics.share_elementwise", ".0%"),
-    Column("copies", "metrics.share_copies", ".0%"),
-    Column("time / floor", "metrics.against_floor", ".2f"),
-)
 SPEED_TABLES: dict[str, Table] = {
     "speed": speed("against_sdpa", ".2f"),
     "speed_minilm": speed("against_sdpa", ".2f", size="minilm"),
     "speed_training": speed("against_sdpa", ".2f", size="minilm", work="train"),
-    "seconds": speed("seconds", ".4g"),
     "speed_amx": speed("against_sdpa", ".2f", amx=True),
     "pass_memory": speed("peak_mib", ",.0f", size="minilm", rounds=False),
     "paper_table_3": beside_paper(SPEED),
     "speed_pictures": shown_pictures("../pictures"),
-    "where_time_goes": Table(
-        make=partial(by_columns, columns=SHARES), records="speed",
-        where={**SPEED, "settings.size": "base", "settings.work": "inference", "settings.competitor": PROFILED,
-               "settings.length": (512, 4_096)},
-        having=("metrics.share_products", "metrics.against_floor"), row=CELL, prefer=BESIDE,
-        select=standard, order=("settings.length", "settings.competitor"),
-    ),
     "crossings": from_what_length(SPEED),
-    "documents": Table(make=by_threads, records="documents", row=("settings.reading", "settings.threads")),
     "precision": Table(
         make=by_precision, records="speed", having=("metrics.seconds",), select=of_several_precisions,
         where={"settings.batch": 1, **ON_CPU, "settings.work": "inference"},

@@ -92,7 +92,7 @@ def add_options(parser: Any, *options: tuple[str, Any, Any, str]) -> None:
 
 def add_device(parser: Any) -> None:
     """``--device``, where a model runs."""
-    said = "auto: the first GPU of CUDA, else the CPU; cpu, cuda, cuda:1, mps, xpu, ..."
+    said = "auto: the first CUDA GPU if there is one, else the CPU; cpu, cuda, cuda:1, mps, xpu, ..."
     parser.add_argument("--device", default="auto", help=said)
 
 

@@ -55,7 +55,7 @@ def _check_hub(source: str, near: str) -> None:
         raise CheckpointError(f'"{source}" is no folder, and no name on the hub{near}') from error
     if constants.HF_HUB_OFFLINE and not cached:
         raise CheckpointError(
-            f'"{source}" is no folder, and no model in the cache of the hub, which is offline (HF_HUB_OFFLINE){near}'
+            f'"{source}" is no folder, and not in the local Hugging Face cache (offline mode, HF_HUB_OFFLINE){near}'
         )
 
 

@@ -3,7 +3,17 @@
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from longform.choices import EXTENSIONS, POOLED, POOLINGS, PROJECTION_INITS, PROJECTION_NAMES, SHARINGS, TASKS
+from longform.choices import (
+    DEFAULT_PROJECTION,
+    DEFAULT_SHARING,
+    EXTENSIONS,
+    POOLED,
+    POOLINGS,
+    PROJECTION_INITS,
+    PROJECTION_NAMES,
+    SHARINGS,
+    TASKS,
+)
 from longform.conversion import defaults
 from longform.conversion.defaults import slots_that_fit
 from longform.errors import DataError, require
@@ -96,7 +106,7 @@ OPTIONS = (
     (
         "projection",
         PROJECTION_NAMES,
-        defaults.PROJECTION,
+        DEFAULT_PROJECTION,
         "how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
         "convolution: of runs of neighbouring tokens; weighted_mean: means of runs weighted by content, which begin as "
         "means; random: fixed random matrices",
@@ -115,7 +125,7 @@ OPTIONS = (
         "auto",
         "what shares a projection: none: each head has its own; headwise: the heads of a layer; key_value: its "
         "keys and values, too; layerwise: all layers, too; auto: as the --projected-length file says, else "
-        f"{defaults.SHARING}",
+        f"{DEFAULT_SHARING}",
     ),
     (
         "attention_window",
@@ -128,26 +138,26 @@ OPTIONS = (
         "selected_slots",
         int | Literal["auto"],
         "auto",
-        "selection: slots beyond the window that each block of tokens sees token by token, those that it looks at "
-        f"most; 0: none; auto: up to {defaults.SELECTED} where a text is no longer than the source's own, else none",
+        "number of far slots that each block of tokens sees token by token; 0: none; auto: up to "
+        f"{defaults.SELECTED} where a text is no longer than the source's own, else none",
     ),
     (
         "memory_budget",
         float | Literal["auto"] | None,
         "auto",
-        "tokens that all slots together stand for at most; null: no limit; auto: the source's own length",
+        "most tokens that all slots stand for together; null: no limit; auto: the source's own length",
     ),
     (
         "sink_tokens",
         int,
         defaults.SINKS,
-        "attention sinks: leading tokens that every query sees exactly, beside the slots (for linear and random "
-        "projections they take rows of E and F)",
+        "attention sinks: number of first tokens that every query sees exactly (for linear and random projections "
+        "they take rows of E and F)",
     ),
     (
         "short_convolution",
         int,
-        0,
+        defaults.TAPS,
         "taps (an odd number) of a convolution over neighbouring tokens in front of attention, zero until it is "
         "trained; 0: none",
     ),
@@ -172,14 +182,13 @@ POOLING_OPTIONS = (
         "sublinear_tf",
         bool,
         False,
-        "a vector is a mean in which a token that a text has c times weighs sqrt(c) in all, instead of c",
+        "pool by a mean in which a token that occurs c times weighs sqrt(c), not c",
     ),
     (
         "adapter",
         str | None,
         None,
-        "minilm-16k, or the folder that longform align --lora-rank wrote: the encoder that it was trained on is "
-        "converted as it was then, and the adapter becomes part of its weights",
+        "minilm-16k, or the output of longform align --lora-rank, to merge into the converted source",
     ),
 )
 
@@ -227,7 +236,7 @@ def run(settings: Any) -> None:
     with conversion_folder(output, local_source(settings.source), overwrite=settings.restart):
         pass  # what is refused in the end is better refused now
     k = read_lengths(settings.projected_length)
-    sharing = (k.sharing or defaults.SHARING) if settings.sharing == "auto" else settings.sharing
+    sharing = (k.sharing or DEFAULT_SHARING) if settings.sharing == "auto" else settings.sharing
     automatic = settings.attention_window == "auto"
     window = defaults.default_window(settings.projection) if automatic else settings.attention_window
     k, raised = k.fitted(settings.max_length, window, settings.sink_tokens)

@@ -22,12 +22,14 @@ SIZES: dict[str, Any] = {
 def parser() -> Any:
     """Options of the command."""
     made = command_parser(
-        "doctor", "Versions, hardware, compiled kernels and extras; the kernels that serve a model.", texts=False
+        "doctor", "Print versions, hardware, compiled kernels and missing extras, and a model's kernels.", texts=False
     )
-    made.add_argument("model", nargs="?", type=str | None, default=None, help="a Longform's folder: its kernels too")
+    made.add_argument(
+        "model", nargs="?", type=str | None, default=None, help="folder of a Longform, to print its kernels too"
+    )
     add_options(
         made,
-        ("kernels", bool, False, "which kernel serves each operation of a small model, and why not another"),
+        ("kernels", bool, False, "print which kernel each operation of a small model uses, and why not another"),
         ("length", int, 2048, "tokens of the text that kernels are chosen for"),
         ("dtype", DTYPES, "auto", "auto: bfloat16 where it is fast"),
     )
@@ -113,7 +115,10 @@ def explanations(model: str | None, length: int, dtype: str) -> list[tuple[str, 
         loaded = LinformerModel.from_pretrained(model).eval().to(device, chosen)
         return [(f"{model}, {length} tokens, {chosen}, inference", str(explain(loaded, length=length)))]
     found = []
-    kinds: dict[str, Any] = {"linear projection": {}, "window": {"projection": "mean", "attention_window": 64}}
+    kinds: dict[str, Any] = {
+        "linear projection": {"projection": "linear"},
+        "window": {"projection": "mean", "attention_window": 64, "short_convolution": 0},
+    }
     for kind, options in kinds.items():
         config = LinformerConfig(
             vocab_size=100, max_position_embeddings=length, projected_length=max(1, length // 32), **SIZES, **options

@@ -14,24 +14,24 @@ from longform_text.cli.arguments import (
 )
 
 OPTIONS = (
-    ("pooling", (*POOLINGS, "max"), None, "null: as the folder says"),
-    ("normalise", bool | None, None, "vectors of length 1; null: as the folder says"),
+    ("pooling", (*POOLINGS, "max"), None, "how tokens become one vector; null: as the folder says"),
+    ("normalise", bool | None, None, "make vectors of length 1; null: as the folder says"),
     ("prompt_name", str | None, None, "one of the folder's prompts; null: its default"),
     ("prompt", str | None, None, "text before each document"),
-    ("truncate_dim", int | None, None, "first dimensions that are kept; null: all"),
+    ("truncate_dim", int | None, None, "number of first dimensions to keep; null: all"),
     (
         "chunk_tokens",
         int | None,
         None,
-        "tokens of a chunk: one record a chunk, each of which knows its whole document",
+        "tokens of a chunk; each chunk has a record, and is pooled from the whole document",
     ),
     ("boundaries", BOUNDARIES, "tokens", "where a chunk may begin"),
-    ("document_weight", float, 0.0, "weight of the mean of a document's chunks beside each chunk's own vector"),
+    ("document_weight", float, 0.0, "weight of the document's mean vector in each chunk's vector"),
     (
         "title_field",
         str | None,
         None,
-        "title that is read in front of a text and added to each chunk; of a text file its name",
+        "field with a title (of a text file its name), read in front of the text and added to each chunk",
     ),
 )
 
@@ -40,7 +40,7 @@ def parser() -> Any:
     """Options of the command."""
     made = command_parser(
         "embed",
-        "One vector a document, or one a chunk, in order. Interrupted, it goes on when it is called again.",
+        "Write one vector per document, or per chunk, in order. Call it again after an interruption, and it resumes.",
     )
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_inference_settings(made)

@@ -19,16 +19,16 @@ def parser() -> Any:
     """Options of the command."""
     made = command_parser(
         "export",
-        "The encoder or classifier of a folder as one graph, float32, for every batch and length up to the "
-        "model's, where other programs look for it: onnx/model.onnx, which ONNX Runtime and OpenVINO read.",
+        "Write the encoder or classifier of a folder as one ONNX graph (onnx/model.onnx, float32) for every batch and "
+        "length. ONNX Runtime and OpenVINO read it.",
         texts=False,
     )
     made.add_argument("folder", type=str, help="folder of a Longform, a sentence-transformers folder or a classifier")
     add_options(
         made,
-        ("output", str | None, None, "new folder: a copy of the whole folder with the graph in it; null: in place"),
-        ("int8", bool, False, "beside it a graph with weights of 8 bits"),
-        ("check", bool, False, "run the graph beside the model at the lengths where it would go wrong first"),
+        ("output", str | None, None, "new folder for a copy with the graph; null: write into the model's folder"),
+        ("int8", bool, False, "also write a graph with weights of 8 bits"),
+        ("check", bool, False, "compare graph and model at critical lengths"),
     )
     add_restart(made, "an earlier export")
     return made

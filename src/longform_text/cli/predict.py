@@ -15,10 +15,12 @@ from longform_text.cli.arguments import (
 
 def parser() -> Any:
     """Options of the command."""
-    made = command_parser("predict", "Label documents in order. Interrupted, it goes on when it is called again.")
+    made = command_parser("predict", "Label documents in order. Call it again after an interruption, and it resumes.")
     made.add_argument("model", help="folder or hub name of a model with a trained classification head")
     add_inference_settings(made, but=("vector_dtype",))
-    made.add_argument("--threshold", type=float, default=0.5, help="multi-label: least probability of a given label")
+    made.add_argument(
+        "--threshold", type=float, default=0.5, help="least probability of a label, for models of several labels"
+    )
     return made
 
 

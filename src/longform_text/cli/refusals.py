@@ -72,7 +72,7 @@ def refusal(said: str, parser: Any) -> str:
         names = ", ".join(_written(parser, name) for name in found["names"].split(", "))
         return f"{names} must be given{_help(parser)}"
     if found := _LEFT_OVER.search(said):
-        return f"nothing before it takes {found['rest']}: arguments without a name come before options{_help(parser)}"
+        return f'unexpected argument "{found["rest"]}": arguments without a name come before options{_help(parser)}'
     return _of_value(said, parser) or " ".join(said.split())
 
 

@@ -18,22 +18,21 @@ def parser() -> Any:
     """Options of the command."""
     made = command_parser(
         "search",
-        "The passages that answer a question. The first call reads the folder, later ones what is new or changed.",
+        "Find the passages that answer a question. The first run indexes the folder, later runs only what changed.",
     )
     places = "folder, or one file: .txt, .md, .html, .pdf, .docx, .pptx, .xlsx, .eml, .ipynb, .jsonl, .csv, ..."
     made.add_argument("folder", help=places)
-    said = "null: in a terminal, one question a line is asked for; elsewhere what is new is read, and that is all"
+    said = "omit it to ask one question a line in a terminal, elsewhere to update the index only"
     made.add_argument("question", nargs="?", type=str | None, default=None, help=said)
     add_options(
         made,
         ("model", str, "minilm-16k", "folder or hub name of an encoder"),
-        ("index", str | None, None, f"folder of the index; null: {INDEX_FOLDER} in the folder that is searched"),
-        ("k", int, 5, "documents that are shown"),
-        ("passages", int, 1, "passages of each"),
-        ("text_field", str, "text", "field of records that holds their text"),
-        ("chunk_tokens", int, 256, "tokens of a passage at most"),
-        ("title_weight", float, 0.0, "of the vector of a document's title, added to those of its passages"),
-        ("json", bool, False, "a line of JSON for each passage"),
+        ("index", str | None, None, f"folder of the index; default: {INDEX_FOLDER} in the searched folder"),
+        ("k", int, 5, "documents to show"),
+        ("passages", int, 1, "passages of each document"),
+        ("text_field", str, "text", "field with the text of a record"),
+        ("chunk_tokens", int, 256, "most tokens of a passage"),
+        ("json", bool, False, "print a line of JSON for each passage"),
     )
     add_device(made)
     return made
@@ -57,7 +56,6 @@ def run(settings: Any) -> None:
         folder,
         settings.model,
         chunk_tokens=settings.chunk_tokens,
-        title_weight=settings.title_weight,
         device=settings.device,
     )
     try:

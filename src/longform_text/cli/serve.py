@@ -18,7 +18,7 @@ PACKAGES = ("fastapi", "uvicorn", "prometheus_client", "orjson")
 def parser() -> Any:
     """Options of the command."""
     made = command_parser(
-        "serve", "A server over one model: OpenAI's routes, those of text-embeddings-inference, chunks.", texts=False
+        "serve", "A server over one model: OpenAI's routes, labels and scores, chunks, search.", texts=False
     )
     made.add_argument("model", help="folder or hub name of an encoder, a sentence-transformers folder or a classifier")
     add_settings(made, ServingSettings, but=("cors_origins",))

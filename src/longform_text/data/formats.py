@@ -1,21 +1,25 @@
 """Files as people have them, one text each: text, title, headings, and what is a line or page in it.
 
 What a kind of file means is the business of a library: PDFium for pdf, turbohtml for html (a parser by the web's rules,
-of encodings too), office-oxide for docx, pptx and xlsx, markdown-it-py for Markdown. docs/lab/folder-search.md has what
-else was tried.
+of encodings too), and for the XML of epub and odt, office-oxide for docx, pptx and xlsx, markdown-it-py for Markdown.
+docs/lab/folder-search.md has what else was tried.
 """
 
 import email
 import email.policy
 import io
 import json
+import posixpath
 import re
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from longform.errors import DataError, require
 from longform_text.data.files import ENCODING, LOOKED_AT, marked_encoding
@@ -30,7 +34,7 @@ class Heading(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A document. ``unit``: "line", "page" or "slide", by which places in the text are named, "" where there is none.
+    """A document. ``unit``: "line", "page", "slide" or "chapter", by which places in the text are named; "": none.
 
     ``note``: what of it could not be read, and why.
     """
@@ -159,13 +163,16 @@ def _office(content: bytes, name: str) -> Source:
             html, title = document.to_html(), document.to_ir()["metadata"].get("title") or ""
     except (office.OfficeOxideError, zipfile.BadZipFile) as error:
         raise DataError(f"not a readable {kind} file ({error})") from error
-    if kind != "pptx":
-        return _of_html(html)._replace(title=title)
-    slides, text, headings = [_of_html(slide) for slide in html.split("<hr />")], "", list[Heading]()
-    for slide in slides:
-        headings += [each._replace(start=each.start + len(text)) for each in slide.headings]
-        text += f"{slide.text}\n\f"
-    return Source("", title, text, "slide", tuple(headings))
+    return _of_pages(html.split("<hr />"), title, "slide") if kind == "pptx" else _of_html(html)._replace(title=title)
+
+
+def _of_pages(pages: Iterable[str | bytes], title: str, unit: str = "") -> Source:
+    """One document of several pages of html."""
+    text, headings = "", list[Heading]()
+    for page in map(_of_html, pages):
+        headings += [each._replace(start=each.start + len(text)) for each in page.headings]
+        text += f"{page.text}\n\f"
+    return Source("", title, text, unit, tuple(headings))
 
 
 def _mended(content: bytes) -> bytes:
@@ -174,6 +181,72 @@ def _mended(content: bytes) -> bytes:
         if TYPES not in archive.namelist():
             archive.writestr(TYPES, TYPES_OF_WORD)
     return buffer.getvalue()
+
+
+LARGEST_ARCHIVE = 2**29  # bytes of all parts
+
+
+@contextmanager
+def _archive(content: bytes, kind: str) -> Generator[Callable[[str], bytes]]:
+    """A function that gives a part of an archive by name. Raises DataError, also from what reads the parts."""
+    error = require("turbohtml", extra="search").HTMLParseError
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(part.file_size for part in archive.infolist()) > LARGEST_ARCHIVE:
+                raise DataError(f"it unpacks to over {LARGEST_ARCHIVE:,} bytes")
+            yield archive.read
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        error,
+        UnicodeDecodeError,
+        LookupError,
+        AttributeError,
+        RuntimeError,
+    ) as why:
+        raise DataError(f"not a readable {kind} file ({why})") from why
+
+
+def _xml(content: bytes) -> Any:
+    return require("turbohtml", extra="search").parse_xml(content.decode("utf-8-sig"))
+
+
+def _epub(content: bytes, name: str) -> Source:
+    with _archive(content, "epub") as part:
+        root = _xml(part("META-INF/container.xml")).select_one("rootfile").attrs["full-path"]
+        package = _xml(part(root))
+        names = {item.attrs["id"]: unquote(item.attrs["href"]) for item in package.select("manifest > item")}
+        chapters = [names[item.attrs["idref"]] for item in package.select("spine > itemref")]
+        pages = [_page_of_epub(part(posixpath.normpath(posixpath.join(root, "..", each)))) for each in chapters]
+        title = " ".join(" ".join(each.text for each in package.select("dc\\:title")[:1]).split())
+    return _of_pages(pages, title, "chapter")
+
+
+def _page_of_epub(content: bytes) -> str | bytes:
+    """A page as html: elements that end themselves, as XML has them, are ended."""
+    try:
+        return _xml(content).html
+    except (require("turbohtml", extra="search").HTMLParseError, UnicodeDecodeError):  # no XML, but browsers show it
+        return content
+
+
+TAGS_OF_ODT = {"text\\:p": "p", "table\\:table": "table", "table\\:table-row": "tr", "table\\:table-cell": "td"}
+
+
+def _odt(content: bytes, name: str) -> Source:
+    turbohtml = require("turbohtml", extra="search")
+    with _archive(content, "odt") as part:
+        tree = _xml(part("content.xml"))
+        tree.remove("text\\:tracked-changes")
+        body = tree.select_one("office\\:text")
+        for selector, tag in TAGS_OF_ODT.items():
+            for element in body.select(selector):
+                element.tag = tag
+        for heading in body.select("text\\:h"):
+            heading.tag = f"h{heading.attrs.get('text:outline-level', '1')}"
+        for space in body.select("text\\:s, text\\:tab, text\\:line-break"):
+            space.insert_after(turbohtml.Text(" "))
+        return _of_html(body.html)
 
 
 ONE_AT_A_TIME = Lock()  # PDFium knows no threads
@@ -237,6 +310,8 @@ READERS: dict[str, Callable[[bytes, str], Source]] = {
     ".docx": _office,
     ".pptx": _office,
     ".xlsx": _office,
+    ".epub": _epub,
+    ".odt": _odt,
     ".pdf": _pdf,
     ".eml": _mail,
     ".ipynb": _notebook,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ from longform_text.data.files import (
     once,
     opened,
     parts,
+    reason_of,
+    until_refused,
 )
 from longform_text.data.given import DATASET_PREFIX, InMemory, elements, is_missing, python_values, rows
 from longform_text.data.records import Record, clean_text, jsonl_records, raw_string, read_records
@@ -60,8 +63,13 @@ class ReadReport:
     empty: int = 0  # documents with nothing but white space; they are kept
     replaced_characters: int = 0  # NUL and lone surrogates
     unread_characters: int = 0  # of documents longer than what is read of one
-    passed_over_files: int = 0  # in folders: of no kind that is read
-    passed_over: list[str] = field(default_factory=list)  # their names
+    passed_over_files: int = 0  # in folders: of no kind that is read, or that cannot be read, or not to their end
+    passed_over: list[str] = field(default_factory=list)  # their names, and why they cannot be read
+
+    def passes_over(self, name: str, error: Exception) -> None:
+        """Count a file that cannot be read on."""
+        self.passed_over_files += 1
+        self.passed_over.append(f"{name}: {reason_of(error)}")
 
 
 def written(name: str) -> str:
@@ -156,7 +164,8 @@ def read_documents(
     ``id_field``: None: "id" where a record has that, else its place.
 
     Of a text at most ``max_characters`` are read (None: all). Characters that no tokenizer takes are replaced, empty
-    documents kept, other files of a folder passed over; ``report`` counts all of this.
+    documents kept, other files of a folder passed over; ``report`` counts all of this. With it, a file of a folder that
+    cannot be read is passed over too, and named there; without it, and where a file itself is named, that is an error.
     Raises DataError at once for a source that does not exist or is of no such kind or a folder without documents;
     while reading for malformed records, missing or non-text fields, and in the end if there was no document at all.
     """
@@ -164,11 +173,15 @@ def read_documents(
         text_field, pair_field, id_field, stdin_format, max_characters, ReadReport() if report is None else report
     )
     if isinstance(sources, InMemory):
-        return reader.read([sources], described=str(sources))
+        return reader.read([(sources, False)], described=str(sources))
     listed = [sources] if isinstance(sources, str | Path) else list(sources)
     if not listed:
         raise DataError("no source of documents was given: name files, folders, - or hf:NAME:SPLIT")
-    expanded = [path for source in listed for path in source_files(source, reader.report)]
+    expanded = [
+        (path, report is not None and Path(path) != Path(source))
+        for source in listed
+        for path in source_files(source, reader.report)
+    ]
     return reader.read(expanded, described=", ".join(map(str, listed)))
 
 
@@ -193,7 +206,10 @@ def source_files(source: str | Path, report: ReadReport) -> list[str | Path]:
 
 def _is_known(path: Path) -> bool:
     kind = named_kind(path)
-    return kind is not None and (kind != JSON or holds_array(path))
+    try:
+        return kind is not None and (kind != JSON or holds_array(path))
+    except (DataError, OSError):  # reading says why
+        return True
 
 
 @dataclass(frozen=True)
@@ -216,17 +232,24 @@ class Reader:
             if not isinstance(value := getattr(self, name), str | (str if name == "text_field" else None)):
                 raise ConfigurationError(f"{name} is {value!r}; it is the name of a field")
 
-    def read(self, sources: Iterable[str | Path | InMemory], *, described: str) -> Iterator[Document]:
-        """The documents of all sources; raises DataError, with what is ``described``, if there is none."""
-        before = self.report.documents
-        for source in sources:
-            yield from map(self._counted, self._one_source(source))
+    def read(self, sources: Iterable[tuple[str | Path | InMemory, bool]], *, described: str) -> Iterator[Document]:
+        """The documents of all sources, each with whether it is passed over where it cannot be read.
+
+        Raises DataError, with what is ``described``, if there is no document.
+        """
+        before, known = self.report.documents, len(self.report.passed_over)
+        for source, passes in sources:
+            read, over = partial(self._all_of, source), partial(self.report.passes_over, str(source))
+            yield from until_refused(read, over) if passes else read()
         if self.report.documents == before:
-            raise DataError(f"no documents in {described}")
+            raise DataError("; ".join([f"no documents in {described}", *self.report.passed_over[known : known + 1]]))
 
     def document(self, record: Record) -> Document:
         """The document of a record. Raises DataError for missing fields and what is no text in them."""
         return self._counted(self._from_record(record))
+
+    def _all_of(self, source: str | Path | InMemory) -> Iterator[Document]:
+        return map(self._counted, self._one_source(source))
 
     def _counted(self, document: Document) -> Document:
         self.report.documents += 1
@@ -300,17 +323,39 @@ def look(
     holds anything, or the first record of a file lacks one of the ``fields`` (None: not asked for) or ``kept`` ones,
     which plain text has not.
 
-    ``unreadable``: a file that cannot be read is passed by, for whoever reads it has more to say of that.
+    ``unreadable``: a file that cannot be read is passed by, for whoever reads it has more to say of that. A file of a
+    folder is refused only where no other holds text.
     Nothing is read of pipes, standard input, globs, URIs, saved and "hf:" data sets; of a folder the first files are.
     """
     listed, report = list(map(str, sources)), ReadReport()
-    here = [source_files(source, report) for source in listed if "*" not in source and "://" not in source]
+    named = [(source, source_files(source, report)) for source in listed if "*" not in source and "://" not in source]
+    here = [files for _, files in named]
     _check_no_plain_text(chain.from_iterable(here), kept, stdin_format, passed=unreadable)
     fields = (*fields, *kept)
-    found = [_holds_text(Path(file), fields, unreadable) for files in here for file in files[:FILES_LOOKED_AT]]
+    found = _looked_at(named, fields, unreadable)
     if found and not any(found) and len(found) == sum(map(len, here)) and len(here) == len(listed):
         raise DataError(f"no documents in {', '.join(listed)}: nothing but white space")
     return report.passed_over
+
+
+def _looked_at(
+    named: Iterable[tuple[str, Sequence[str | Path]]], fields: Sequence[str | None], unreadable: bool
+) -> list[bool]:
+    """Whether each of the first files of each source holds text. Raises DataError for a file that is refused: one of
+    a folder only where no other holds text.
+    """
+    found, refused = list[bool](), list[DataError]()
+    for source, files in named:
+        for file in files[:FILES_LOOKED_AT]:
+            try:
+                found.append(_holds_text(Path(file), fields, unreadable))
+            except DataError as error:
+                if unreadable or Path(file) == Path(source):
+                    raise
+                refused.append(error)
+    if refused and not any(found):
+        raise refused[0]
+    return found
 
 
 def _check_no_plain_text(

@@ -120,5 +120,5 @@ def _quiet() -> Generator[None]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """A graph's file and, of a large one, that of its weights beside it, whose name begins as the graph's does."""
+    """Files of a graph: its own, and of a large graph also the weights, whose file has the same beginning."""
     return sorted(path.parent.glob(f"{path.name}*"))

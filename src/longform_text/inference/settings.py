@@ -37,30 +37,30 @@ class InferenceSettings(Settings):
         text_field: field of a record that holds its text; null: as in the model's fine-tuning, else "text".
         pair_field: field with the second text of a pair; null: as in the model's fine-tuning.
         id_field: field with the id; null: id, else file and line.
-        keep: fields of a record that its output has too, NEW=FIELD under another name.
-        stdin_format: what - is.
+        keep: fields to copy from the record to its output; NEW=FIELD renames one.
+        stdin_format: format of standard input (-).
         max_length: tokens taken of a text; null: as in the model's fine-tuning, else all that fit.
-        max_characters: read of a document, what is beyond is counted; null: 2^20, or 16 for each token that is taken of
-            it where that is more, and everything where chunks use all of it.
-        on_long: a text over the limit: cut it (and count), or stop.
-        strategy: whole: one pass; chunk-average: mean over windows.
+        max_characters: most characters read of a document, the rest is counted; null: 2^20 or 16 for each token taken,
+            whichever is more, and all of it for chunks.
+        on_long: for a text over the limit: cut and count it, or stop.
+        strategy: whole: one pass over the text; chunk-average: the mean over chunks.
         overlap: tokens that neighbouring chunks share.
         batch_tokens: tokens in a batch, padding included.
         dtype: auto: bfloat16 where it is fast.
-        device: auto: the first GPU of CUDA, else the CPU; cpu, cuda, cuda:1, mps, xpu, ...
-        compile: torch.compile, Longforms only: tens of seconds once, for long runs.
+        device: auto: the first CUDA GPU if there is one, else the CPU; cpu, cuda, cuda:1, mps, xpu, ...
+        compile: use torch.compile (Longforms only); compiling takes tens of seconds, so use it for long runs.
         backend: what runs the model: torch, or a graph that longform export wrote.
-        graphs: on CUDA passes are captured and replayed, Longforms only; false: never.
-        vector_dtype: of the vectors that are written; float16: half the size, three digits.
-        restart: begin anew: forget a finished output, or what an interrupted start left of one.
-        progress: a bar on standard error.
-        engine: ray: the parts of a folder on a Ray cluster.
-        on_error: of a folder: stop at a row that fails, or leave it out and list it.
-        part_rows: of a folder: rows of a file that make one part, at most.
-        ray_address: auto, HOST:PORT; null: a Ray on this machine alone.
-        actors: copies of the model on Ray, at most; null: all that there is room for.
+        graphs: capture and replay passes on CUDA (Longforms only).
+        vector_dtype: dtype of the written vectors; float16: half the size, three digits.
+        restart: start over; discard a finished or interrupted output.
+        progress: show a bar on standard error.
+        engine: ray: make the parts of a folder on a Ray cluster.
+        on_error: for an output folder: stop at a row that fails, or leave it out and list it.
+        part_rows: for an output folder: most rows of one part.
+        ray_address: auto or HOST:PORT; null: start Ray on this machine.
+        actors: most copies of the model on Ray; null: as many as fit.
         num_cpus: CPU cores of an actor.
-        num_gpus: GPUs of an actor, 0.5 for two actors on one.
+        num_gpus: GPUs of an actor; 0.5 puts two actors on one.
 
     A folder is an output in parts (inference.parts.run). Raises ConfigurationError for a value that cannot be.
     """
@@ -159,8 +159,8 @@ class InferenceResult:
     empty: int
     replaced_characters: int
     unread_characters: int  # of documents longer than ``max_characters``
-    passed_over_files: int  # of folders: of no kind that is read
-    passed_over: list[str]  # their names
+    passed_over_files: int  # of folders: of no kind that is read, or that cannot be read
+    passed_over: list[str]  # their names, and why they cannot be read
     seconds: float
     tokens_per_second: float
     failed: int | None = None  # rows that could not be read or computed, of an output in parts

@@ -3,12 +3,15 @@
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from longform.errors import InputError, MissingDependencyError
+from longform_text.data.files import reason_of, until_refused
 from longform_text.data.formats import Source
 from longform_text.search import store
 from longform_text.search.model import Model
@@ -130,15 +133,11 @@ class Adding:
 
     def _documents(self, name: str, text_field: str) -> Iterator[Source | End]:
         """Documents of a file that are not in the index as a whole, and its end: whatever happens there is its own."""
-        done = self._entries[name].documents
-        try:
-            for number, source in enumerate(read_file(self._paths[name], name, text_field)):
-                if number >= done:
-                    yield source
-            yield End(name, True, "")
-        except Exception as error:  # libraries fail in all ways
-            said = " ".join(str(error).split()) or type(error).__name__
-            yield End(name, False, said, anew=isinstance(error, OSError | MissingDependencyError))
+        refused = list[Exception]()
+        read = partial(read_file, self._paths[name], name, text_field)
+        yield from islice(until_refused(read, refused.append), self._entries[name].documents, None)
+        anew = any(isinstance(error, OSError | MissingDependencyError) for error in refused)
+        yield End(name, not refused, "".join(map(reason_of, refused)), anew)
 
     def _write(self, batch: list[Part | End], told: Callable[[int], None]) -> None:
         """Encode the parts of a batch, and write it as a whole."""
@@ -187,4 +186,4 @@ class Adding:
             vectors = np.stack([own[number] for number in sorted(own)]) if own else np.empty((0, 0), np.float32)
             if not np.isfinite(vectors).all():
                 raise InputError(f"document {part.document.source.id}: the model's result is NaN or infinite")
-            yield self._model.passages(vectors, part.document.source.title) if own else vectors
+            yield self._model.passages(vectors) if own else vectors

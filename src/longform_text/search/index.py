@@ -3,7 +3,6 @@
 Axes: N passages, G documents, D embedding size.
 """
 
-import math
 import os
 import sqlite3
 import time
@@ -66,10 +65,9 @@ class Index:
 
     ``folder``: of the index itself, which is made; its layout is in ``longform_text.search.store``. ``encoder``: an
     Encoder, or what ``Encoder.from_pretrained`` takes. ``chunk_tokens``: tokens of a passage at most, and at most half
-    of what the model takes. ``title_weight``: of the vector of a document's title, read by itself, that is added to
-    each of its passages' vectors; both have length 1 before. ``device``: of an encoder that is loaded here. An index is
-    opened with the encoder and numbers that it was made with. Raises ConfigurationError, naming both, for others,
-    CheckpointError for a damaged index.
+    of what the model takes. ``device``: of an encoder that is loaded here. An index is opened with the encoder and
+    number that it was made with. Raises ConfigurationError, naming both, for others, CheckpointError for a damaged
+    index.
     """
 
     def __init__(
@@ -78,15 +76,12 @@ class Index:
         encoder: "Encoder | str | Path" = "minilm-16k",
         *,
         chunk_tokens: int = 256,
-        title_weight: float = 0.0,
         device: str = "auto",
     ) -> None:
         if chunk_tokens < 1:
             raise ConfigurationError(f"chunk_tokens is {chunk_tokens}; it is at least 1")
-        if not 0 <= title_weight < math.inf:
-            raise ConfigurationError(f"title_weight is {title_weight}; it is 0 or more, and finite")
         self.folder = Path(os.path.abspath(Path(folder).expanduser()))
-        self._model, self._store = Model(encoder, device, chunk_tokens, title_weight), Store(self.folder)
+        self._model, self._store = Model(encoder, device, chunk_tokens), Store(self.folder)
         self._searched: Searched | None = None
         self.seconds_left: float | None = None  # of an ``add`` in another thread; None: nothing is being read
         self.report = Report(0, 0, 0, 0.0, {})
@@ -97,11 +92,6 @@ class Index:
     def encoder(self) -> "Encoder":
         """The encoder, loaded when it is first needed."""
         return self._model.encoder
-
-    @property
-    def chunk_tokens(self) -> int:
-        """Tokens of a passage at most."""
-        return self._model.chunk_tokens
 
     @property
     def files(self) -> dict[str, FileEntry]:

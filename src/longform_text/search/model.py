@@ -17,15 +17,14 @@ class Model:
     """An encoder and what an index asks of it.
 
     ``source``: an Encoder, or what ``Encoder.from_pretrained`` takes, on ``device``. ``chunk_tokens``: of a passage, at
-    most half of what the model takes. ``title_weight``: of a title's vector beside each passage's.
+    most half of what the model takes.
     """
 
-    def __init__(self, source: "Encoder | str | Path", device: str, chunk_tokens: int, title_weight: float) -> None:
+    def __init__(self, source: "Encoder | str | Path", device: str, chunk_tokens: int) -> None:
         self._source, self._device = source, device
         self._questions = QuestionReader.of(source) if isinstance(source, str | Path) else None
         limit = self._questions.limit if self._questions else self.encoder.limit
-        self.chunk_tokens, self.title_weight = min(chunk_tokens, max(1, limit // 2)), title_weight
-        self._titles = dict[str, np.ndarray]()
+        self.chunk_tokens = min(chunk_tokens, max(1, limit // 2))
 
     @cached_property
     def encoder(self) -> "Encoder":
@@ -43,7 +42,7 @@ class Model:
 
     def identity(self, there: dict[str, Any]) -> dict[str, Any]:
         """Facts that all passages of an index have in common; ``there``: those of the index that is opened."""
-        numbers = {"chunk_tokens": self.chunk_tokens, "title_weight": self.title_weight or None}
+        numbers = {"chunk_tokens": self.chunk_tokens}
         if self._questions and there.get("model") == self._questions.folder.name:
             # Of the same folder of the cache, so that its weights are the same.
             own = {"pooling": None, "dimensions": self._questions.features, "prompt": ""}
@@ -66,14 +65,9 @@ class Model:
         how: Any = {"chunk_tokens": self.chunk_tokens, "boundaries": "sentences"}
         return chunk_plan(self.documents, tokens_around(self.documents), text, **how)
 
-    def passages(self, vectors: np.ndarray, title: str) -> np.ndarray:
-        """Vectors (m, D) of passages as they are searched, that of their title added where titles have a weight."""
-        vectors = self._unit(self.documents.finished(vectors))
-        if not self.title_weight or not title.strip():
-            return vectors
-        if title not in self._titles:
-            self._titles[title] = self._unit(self.encoder.encode_document([title]))[0]
-        return self._unit(vectors + self.title_weight * self._titles[title])
+    def passages(self, vectors: np.ndarray) -> np.ndarray:
+        """Vectors (m, D) of passages as they are searched."""
+        return self._unit(self.documents.finished(vectors))
 
     def _unit(self, vectors: np.ndarray) -> np.ndarray:
         """Vectors of length 1, but where the model's folder says that lengths count."""

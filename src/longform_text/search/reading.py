@@ -14,10 +14,10 @@ from longform_text.data.records import clean_text, read_records, string_field
 from longform_text.data.text import ID, identifier, written
 
 READ = (
-    ".txt, .md, .html, .pdf, .docx, .pptx, .xlsx, .eml, .ipynb; .jsonl, .json, .csv, .tsv and .parquet with a field of "
-    "text"
+    ".txt, .md, .html, .pdf, .docx, .pptx, .xlsx, .epub, .odt, .eml, .ipynb; .jsonl, .json, .csv, .tsv and .parquet "
+    "with a field of text"
 )
-ENDS = {"line": "\n", "page": "\f", "slide": "\f"}  # how each of them ends in a text
+ENDS = {"line": "\n", "page": "\f", "slide": "\f", "chapter": "\f"}  # how each of them ends in a text
 ABOVE = " › "  # between a heading and the one below it
 LARGEST = 2**30  # bytes of a file that is read at once
 

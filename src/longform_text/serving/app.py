@@ -17,7 +17,6 @@ from starlette.responses import HTMLResponse, Response
 from longform import __version__
 from longform.errors import DataError, LongformError, MissingDependencyError
 from longform_text.data.bundled import speeches
-from longform_text.serving.attention_routes import attention_routes
 from longform_text.serving.chunk_routes import chunk_routes
 from longform_text.serving.engine import Engine
 from longform_text.serving.errors import STATUS_KINDS, Refusal, of_validation, refused
@@ -28,7 +27,6 @@ from longform_text.serving.search_routes import search_routes
 from longform_text.serving.service import Service
 from longform_text.serving.settings import ServingSettings
 from longform_text.serving.state_routes import state_routes
-from longform_text.serving.tei_routes import tei_routes
 
 EXAMPLES = 12  # speeches, evenly over the years
 
@@ -88,8 +86,7 @@ def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
         lifespan=lifespan,
         description="Vectors, labels and chunks of long documents, over one model.",
     )
-    every = (openai_routes, tei_routes, score_routes, chunk_routes, search_routes, attention_routes, state_routes)
-    for routes in every:
+    for routes in (openai_routes, score_routes, chunk_routes, search_routes, state_routes):
         app.include_router(routes(service))
     app.include_router(page_routes())
     _add_handlers(app)
@@ -97,25 +94,25 @@ def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
 
 
 def _add_handlers(app: FastAPI) -> None:
-    """Every error in the dialect of its route."""
+    """Every error as a refusal."""
 
     @app.exception_handler(Refusal)
     async def of_refusal(request: Request, error: Refusal) -> Response:
-        return refused(error, request.url.path)
+        return refused(error)
 
     @app.exception_handler(RequestValidationError)
     async def of_body(request: Request, error: RequestValidationError) -> Response:
-        return refused(of_validation(list(error.errors())), request.url.path)
+        return refused(of_validation(list(error.errors())))
 
     @app.exception_handler(LongformError)
     async def of_options(request: Request, error: LongformError) -> Response:
-        return refused(Refusal("invalid", str(error)), request.url.path)
+        return refused(Refusal("invalid", str(error)))
 
     @app.exception_handler(Exception)
     async def of_failure(request: Request, error: Exception) -> Response:
-        return refused(Refusal("internal", "the server failed on this request"), request.url.path)
+        return refused(Refusal("internal", "the server failed on this request"))
 
     @app.exception_handler(HTTPException)
     async def of_route(request: Request, error: HTTPException) -> Response:
         kind = STATUS_KINDS.get(error.status_code, "internal")
-        return refused(Refusal(kind, str(error.detail)), request.url.path, dict(error.headers or {}))
+        return refused(Refusal(kind, str(error.detail)), dict(error.headers or {}))

@@ -59,7 +59,7 @@ def chunk_routes(service: Service) -> APIRouter:
     """The routes over a service."""
     router = APIRouter(route_class=StrictRoute, tags=["chunks"])
 
-    @router.post("/chunks", responses={200: {"model": Chunks}, **refusals("tei")})
+    @router.post("/chunks", responses={200: {"model": Chunks}, **refusals()})
     async def chunks(body: ChunksBody, request: Request) -> Response:
         """Vectors of the chunks of texts of any length; each knows its whole document."""
         texts = as_list(body.inputs)

@@ -65,7 +65,7 @@ class Engine:
     def classifier(self) -> Classifier:
         """The model, for a route that needs labels; raises Refusal where it is an encoder."""
         if not isinstance(self.runner, Classifier):
-            raise Refusal("wrong_model", f"{self.name} is an embedding model: it has no labels, /embed has its vectors")
+            raise Refusal("wrong_model", f"{self.name} has vectors (/v1/embeddings), and no labels")
         return self.runner
 
     def reranker(self) -> Classifier:

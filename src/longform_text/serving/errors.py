@@ -1,7 +1,4 @@
-"""Refusals, bodies of requests and answers: what the server does not answer, as each of the two dialects says it.
-
-OpenAI's routes nest the error, as its client reads it; all others have the form of text-embeddings-inference.
-"""
+"""Refusals, in the form that OpenAI's client reads, bodies of requests, and answers."""
 
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, NamedTuple
@@ -14,31 +11,29 @@ from starlette.responses import Response
 
 
 class _Kind(NamedTuple):
-    """``status`` and ``type`` of text-embeddings-inference, then those of OpenAI, where ``code`` is its short name."""
+    """``status`` of an answer; ``type`` and ``code`` as OpenAI has them."""
 
     status: int
     type: str
-    openai_status: int
-    openai_type: str
     code: str | None = None
 
 
-INVALID = "invalid_request_error"
+INVALID, FAILED = "invalid_request_error", "server_error"
 KINDS = {
-    "empty": _Kind(400, "Empty", 400, INVALID, "empty_input"),
-    "unauthorized": _Kind(401, "Unauthorized", 401, INVALID, "invalid_api_key"),
-    "not_found": _Kind(404, "NotFound", 404, INVALID, "not_found"),
-    "method": _Kind(405, "MethodNotAllowed", 405, INVALID, "method_not_allowed"),
-    "too_large": _Kind(413, "Validation", 413, INVALID, "request_too_large"),
-    "too_long": _Kind(413, "Validation", 400, INVALID, "context_length_exceeded"),
-    "media_type": _Kind(415, "Validation", 415, INVALID, "unsupported_media_type"),
-    "invalid": _Kind(422, "Validation", 400, INVALID),
-    "wrong_model": _Kind(424, "Backend", 404, INVALID, "model_not_found"),
-    "failed": _Kind(424, "Backend", 500, "server_error", "inference_failed"),
-    "overloaded": _Kind(429, "Overloaded", 429, "rate_limit_error", "overloaded"),
-    "gone": _Kind(499, "Gone", 499, "server_error", "client_closed_request"),
-    "internal": _Kind(500, "Internal", 500, "server_error", "internal_error"),
-    "not_ready": _Kind(503, "Unhealthy", 503, "server_error", "not_ready"),
+    "empty": _Kind(400, INVALID, "empty_input"),
+    "invalid": _Kind(400, INVALID),
+    "too_long": _Kind(400, INVALID, "context_length_exceeded"),
+    "unauthorized": _Kind(401, INVALID, "invalid_api_key"),
+    "not_found": _Kind(404, INVALID, "not_found"),
+    "wrong_model": _Kind(404, INVALID, "model_not_found"),
+    "method": _Kind(405, INVALID, "method_not_allowed"),
+    "too_large": _Kind(413, INVALID, "request_too_large"),
+    "media_type": _Kind(415, INVALID, "unsupported_media_type"),
+    "overloaded": _Kind(429, "rate_limit_error", "overloaded"),
+    "gone": _Kind(499, FAILED, "client_closed_request"),
+    "internal": _Kind(500, FAILED, "internal_error"),
+    "failed": _Kind(500, FAILED, "inference_failed"),
+    "not_ready": _Kind(503, FAILED, "not_ready"),
 }
 STATUS_KINDS = {404: "not_found", 405: "method"}
 RETRY = ("overloaded", "not_ready")
@@ -52,29 +47,15 @@ class Refusal(Exception):
         self.kind, self.message = kind, message
 
 
-def is_openai(path: str) -> bool:
-    """Whether a route speaks OpenAI's dialect."""
-    return path.startswith("/v1/") or path == "/embeddings"
-
-
-def refused(refusal: Refusal, path: str, headers: dict[str, str] | None = None) -> Response:
-    """The answer to a request to ``path``."""
-    kind = KINDS[refusal.kind]
-    status = kind.openai_status if is_openai(path) else kind.status
-    extra = dict(headers or {})
+def refused(refusal: Refusal, headers: dict[str, str] | None = None) -> Response:
+    """The answer to a request that is not answered otherwise."""
+    kind, extra = KINDS[refusal.kind], dict(headers or {})
     if refusal.kind in RETRY:
         extra["Retry-After"] = "1"
     if refusal.kind == "unauthorized":
         extra["WWW-Authenticate"] = "Bearer"
-    return Response(orjson.dumps(error_body(refusal, path)), status, extra, "application/json")
-
-
-def error_body(refusal: Refusal, path: str) -> dict[str, Any]:
-    """The JSON of a refusal."""
-    kind = KINDS[refusal.kind]
-    if is_openai(path):
-        return {"error": {"message": refusal.message, "type": kind.openai_type, "param": None, "code": kind.code}}
-    return {"error": refusal.message, "error_type": kind.type}
+    error = {"message": refusal.message, "type": kind.type, "param": None, "code": kind.code}
+    return Response(orjson.dumps({"error": error}), kind.status, extra, "application/json")
 
 
 def of_validation(errors: list[Any]) -> Refusal:
@@ -94,28 +75,19 @@ def _place(path: tuple[Any, ...]) -> str:
 
 
 WHY = {
-    400: "an empty text or list; of OpenAI's routes anything that cannot be taken",
+    400: "what cannot be taken: no JSON, not as the schema has it, an empty or too long text",
     401: "the key is missing or wrong",
-    404: "of OpenAI's routes: the model is a classifier",
+    404: "there is no such thing, or the model is of another kind",
     413: "too many bytes, texts or tokens",
     415: "no JSON, or compressed",
-    422: "no JSON, or not as the schema has it",
-    424: "the model is of another kind, or failed on this input",
     429: "too many requests or tokens are waiting",
-    500: "the server failed",
+    500: "the server failed, or the model on this input",
     503: "not ready yet, or stopping",
 }
 
 
-class Error(BaseModel):
-    """A refusal as text-embeddings-inference has it."""
-
-    error: str
-    error_type: str
-
-
-class OpenAIErrorDetails(BaseModel):
-    """Details of an error that the client reads."""
+class ErrorDetails(BaseModel):
+    """Details of an error, as OpenAI's client reads them."""
 
     message: str
     type: str
@@ -123,17 +95,15 @@ class OpenAIErrorDetails(BaseModel):
     code: str | None
 
 
-class OpenAIError(BaseModel):
-    """A refusal as OpenAI has it."""
+class Error(BaseModel):
+    """A refusal."""
 
-    error: OpenAIErrorDetails
+    error: ErrorDetails
 
 
-def refusals(dialect: str, *statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The statuses of a route (none named: of one that computes), with why and in which form."""
-    computing = [status for status in WHY if status not in ((422, 424) if dialect == "openai" else (404,))]
-    model = OpenAIError if dialect == "openai" else Error
-    return {status: {"model": model, "description": WHY[status]} for status in {*(statuses or computing), 401, 500}}
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The statuses of a route (none named: of one that computes), and why."""
+    return {status: {"model": Error, "description": WHY[status]} for status in {*(statuses or WHY), 401, 500}}
 
 
 NonEmpty = Annotated[str, Field(min_length=1)]

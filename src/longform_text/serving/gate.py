@@ -20,8 +20,7 @@ from longform_text.serving.worker import where
 
 log = logging.getLogger("longform_text.serving")
 EXCHANGE = "longform.exchange"  # in a request's scope
-OPEN = ("/", "/health", "/ping", "/ui")  # without a key: whether it is up, and a page that holds nothing
-AT_ROOT = {"embedding": "/embed", "classifier": "/predict", "reranker": "/rerank"}  # what POST / is, as in TEI
+OPEN = ("/", "/health", "/ui")  # without a key: whether it is up, and a page that holds nothing
 
 
 class Gate:
@@ -67,7 +66,7 @@ class Gate:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = await self._refusal(scope, receive, send)
         if refusal is not None and not scope[EXCHANGE].status:
-            await refused(refusal, scope["path"])(scope, receive, send)
+            await refused(refusal)(scope, receive, send)
 
     async def _refusal(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
         """Let the routes answer, or say why they do not."""
@@ -79,8 +78,6 @@ class Gate:
         except Refusal as refusal:
             return refusal
         try:
-            if works and scope["path"] == "/":
-                scope = {**scope, "path": AT_ROOT[self.service.engine.kind]}
             await self.app(scope, receive, send)
         except Refusal as refusal:
             return refusal
@@ -112,8 +109,8 @@ class Gate:
             exchange.check_size(int(length))
 
     def _check_key(self, scope: Scope, headers: Headers) -> None:
-        key, computes = self.service.settings.api_key, (scope["method"], scope["path"]) == ("POST", "/")
-        if key is None or scope["method"] == "OPTIONS" or (scope["path"] in OPEN and not computes):
+        key = self.service.settings.api_key
+        if key is None or scope["method"] == "OPTIONS" or scope["path"] in OPEN:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode("latin-1"), key.encode())

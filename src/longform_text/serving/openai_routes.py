@@ -9,10 +9,9 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from longform_text.inference.encoders import Encoder
 from longform_text.serving.engine import Engine
 from longform_text.serving.errors import Body, NonEmpty, Refusal, StrictRoute, Whole, answer, refusals
-from longform_text.serving.reading import Rows, changed, id_rows, pooled_by, text_rows
+from longform_text.serving.reading import changed, pooled_by
 from longform_text.serving.service import Service
 
 Ids = Annotated[list[Annotated[Whole, Field(ge=0)]], Field(min_length=1)]
@@ -30,6 +29,7 @@ class EmbeddingsBody(Body):
         None, description="the first ones alone, to length 1 again"
     )
     user: str | None = None
+    prompt_name: str | None = Field(None, description="one of the model's prompts; null: its default")
 
 
 class Embedding(BaseModel):
@@ -76,15 +76,19 @@ def openai_routes(service: Service) -> APIRouter:
     """The routes over a service."""
     router = APIRouter(route_class=StrictRoute, tags=["OpenAI"])
 
-    @router.post("/v1/embeddings", responses={200: {"model": Embeddings}, **refusals("openai")})
-    @router.post("/embeddings", responses={200: {"model": Embeddings}, **refusals("openai")})
+    @router.post("/v1/embeddings", responses={200: {"model": Embeddings}, **refusals()})
+    @router.post("/embeddings", responses={200: {"model": Embeddings}, **refusals()})
     async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
         """Vectors of texts or token ids, in order."""
-        given = [body.input] if isinstance(body.input, str) or isinstance(body.input[0], int) else body.input
-        service.check_count(len(given))
+        given: Any = [body.input] if isinstance(body.input, str) or isinstance(body.input[0], int) else body.input
         normalise = None if body.dimensions is None else True
-        encoder = changed(service.engine.encoder(), dimensions=body.dimensions, normalise=normalise)
-        rows = await service.read(_characters(given), lambda engine: _rows(engine, service, encoder, given))
+        encoder = changed(
+            service.engine.encoder(), prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=normalise
+        )
+        if isinstance(given[0], str):
+            rows = await service.text_rows(given, pooled_by(encoder), encoder.prompt)
+        else:
+            rows = await service.id_rows(given, encoder)
         vectors = await service.vectors(request, encoder, rows)
         return answer(
             {
@@ -99,12 +103,12 @@ def openai_routes(service: Service) -> APIRouter:
             truncated=rows.truncated,
         )
 
-    @router.get("/v1/models", responses={200: {"model": Models}, **refusals("openai", 503)})
+    @router.get("/v1/models", responses={200: {"model": Models}, **refusals(503)})
     async def models() -> Response:
         """The model that is served."""
         return answer({"object": "list", "data": [_model(service.engine)]})
 
-    @router.get("/v1/models/{name:path}", responses={200: {"model": Model}, **refusals("openai", 404, 503)})
+    @router.get("/v1/models/{name:path}", responses={200: {"model": Model}, **refusals(404, 503)})
     async def model(name: str) -> Response:
         """The model that is served, by its name."""
         if name != service.engine.name:
@@ -116,17 +120,6 @@ def openai_routes(service: Service) -> APIRouter:
 
 def _model(engine: Engine) -> dict[str, Any]:
     return {"id": engine.name, "object": "model", "created": 0, "owned_by": "longform"}
-
-
-def _rows(engine: Engine, service: Service, encoder: Encoder, given: Any) -> Rows:
-    finish, truncate = pooled_by(encoder), service.settings.on_long == "truncate"
-    if isinstance(given[0], str):
-        return text_rows(engine, given, finish, truncate=truncate, prompt=encoder.prompt)
-    return id_rows(engine, given, finish, truncate=truncate)
-
-
-def _characters(given: Any) -> int:
-    return sum(map(len, given))
 
 
 def _written(vector: np.ndarray, encoding: str) -> Any:

@@ -38,22 +38,16 @@ def text_rows(
     *,
     truncate: bool,
     prompt: str = "",
-    side: str = "Right",
 ) -> Rows:
-    """A row a text; ``truncate``: a text over the limit is cut on its ``side``, else refused."""
-    usable = [_usable(text, prompt) for text in texts]
-    tokenizer, limit = engine.runner.tokenizer, engine.runner.limit
-    if side == "Left" and truncate:
-        found = [_last_tokens(engine, text) for text in usable]
-    else:
-        found = tokenize(usable, tokenizer, max_length=limit)
+    """A row a text; ``truncate``: a text over the limit is cut, else refused."""
+    limit = engine.runner.limit
+    found = tokenize([_usable(text, prompt) for text in texts], engine.runner.tokenizer, max_length=limit)
     return Rows([(each, finish) for each in found], _cut(found, limit, truncate=truncate))
 
 
-def id_rows(engine: Engine, texts: Sequence[Sequence[int]], finish: Callable[[Any], Any], *, truncate: bool) -> Rows:
+def id_rows(engine: Engine, texts: Sequence[Sequence[int]], encoder: Encoder, *, truncate: bool) -> Rows:
     """A row a list of the model's own token ids; special tokens and the prompt are put around those that lack them."""
-    encoder, special = engine.encoder(), engine.special
-    known = len(encoder.tokenizer)
+    special, finish, known = engine.special, pooled_by(encoder), len(encoder.tokenizer)
     prompt = content_ids(encoder.tokenizer, [encoder.prompt])[0] if encoder.prompt else []
     found = []
     for place, ids in enumerate(texts):
@@ -103,11 +97,6 @@ def pooled_by(encoder: Encoder) -> Callable[[States], np.ndarray]:
     return vector
 
 
-def token_states(states: States) -> np.ndarray:
-    """The states of a text's tokens (n, hidden), special ones included."""
-    return states.last[0].float().cpu().numpy().copy()
-
-
 def logits_of(row: Any) -> np.ndarray:
     """A classifier's logits (L)."""
     return row.numpy()
@@ -137,14 +126,6 @@ def _usable(text: Text, prompt: str) -> Text:
     return clean_text(text[0])[0], clean_text(text[1])[0]
 
 
-def _last_tokens(engine: Engine, text: Text) -> TokenizedText:
-    if not isinstance(text, str):
-        raise Refusal("invalid", 'truncation_direction: a pair is cut on the "Right" only')
-    ids = content_ids(engine.runner.tokenizer, [text])[0]
-    room = engine.runner.limit - engine.special.total
-    return TokenizedText(engine.special.around(ids[-room:]), None, max(0, len(ids) - room))
-
-
 def _is_whole(engine: Engine, ids: Sequence[int]) -> bool:
     first, last = engine.special
     return (
@@ -171,6 +152,6 @@ def _cut(found: Sequence[TokenizedText], limit: int, *, truncate: bool) -> int:
             raise Refusal(
                 "too_long",
                 f"text {place} has {limit + each.truncated} tokens, the model takes {limit}: shorten it, "
-                "have it cut (truncate=true, or --on-long truncate of the server), or ask /chunks for its parts",
+                "start the server with --on-long truncate, or ask /chunks for its parts",
             )
     return sum(each.truncated for each in found)

@@ -1,6 +1,6 @@
-"""The routes of text-embeddings-inference that give scores: /predict of a classifier, /rerank of a CrossEncoder."""
+"""Our own routes that give scores: /predict of a classifier, /v1/rerank, in the usual form, of a CrossEncoder."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter
@@ -8,36 +8,30 @@ from pydantic import BaseModel, Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from longform_text.data.text import Text
 from longform_text.inference.classifiers import Classifier
-from longform_text.serving.errors import Body, NonEmpty, StrictRoute, answer, refusals
-from longform_text.serving.reading import Rows, check_pairs, logits_of, text_rows
+from longform_text.serving.errors import Body, NonEmpty, StrictRoute, Whole, answer, refusals
+from longform_text.serving.reading import check_pairs, logits_of
 from longform_text.serving.service import Service
-from longform_text.serving.tei_routes import cuts
 
 One = Annotated[list[NonEmpty], Field(min_length=1, max_length=2)]  # [text], or [first, second] of a pair
-SIDE = "the side that is cut off; of pairs Right alone"
 
 
 class PredictBody(Body):
-    """Body of ``/predict``; as there, a list of strings is one text, or one pair."""
+    """Body of ``/predict``; a list of strings is one text, or one pair."""
 
     inputs: NonEmpty | One | Annotated[list[One], Field(min_length=1)] = Field(
         description="a text, a pair [first, second], or a list of [text] or [first, second]"
     )
-    truncate: bool | None = Field(None, description="cut a text over the limit; null: as the server was started")
-    truncation_direction: Literal["Left", "Right"] = Field("Right", description=SIDE)
     raw_scores: bool = Field(False, description="the logits themselves")
 
 
 class RerankBody(Body):
-    """Body of ``/rerank``."""
+    """Body of ``/v1/rerank``."""
 
     query: NonEmpty
-    texts: Annotated[list[NonEmpty], Field(min_length=1)]
-    truncate: bool | None = Field(None, description="cut a pair over the limit; null: as the server was started")
-    raw_scores: bool = Field(False, description="the logits; false: their sigmoid")
-    return_text: bool = False
+    documents: Annotated[list[NonEmpty], Field(min_length=1)]
+    model: str | None = Field(None, description="ignored: the server has one model")
+    top_n: Annotated[Whole, Field(ge=1)] | None = Field(None, description="the best ones alone")
 
 
 class Prediction(BaseModel):
@@ -52,22 +46,24 @@ class Predictions(RootModel[list[Prediction] | list[list[Prediction]]]):
 
 
 class Rank(BaseModel):
-    """The score of one text: ``index`` is its place in the request."""
+    """The score of one document, 0 to 1: ``index`` is its place in the request."""
 
     index: int
-    score: float
-    text: str | None = None
+    relevance_score: float
 
 
-class Ranks(RootModel[list[Rank]]):
+class Ranks(BaseModel):
     """Best first."""
+
+    model: str
+    results: list[Rank]
 
 
 def score_routes(service: Service) -> APIRouter:
     """The routes over a service."""
-    router = APIRouter(route_class=StrictRoute, tags=["text-embeddings-inference"])
+    router = APIRouter(route_class=StrictRoute, tags=["scores"])
 
-    @router.post("/predict", responses={200: {"model": Predictions}, **refusals("tei")})
+    @router.post("/predict", responses={200: {"model": Predictions}, **refusals()})
     async def predict(body: PredictBody, request: Request) -> Response:
         """Labels and scores, as ``longform predict`` gives them: best first."""
         classifier = service.engine.classifier()
@@ -75,23 +71,19 @@ def score_routes(service: Service) -> APIRouter:
         given: list[Any] = list(body.inputs) if several else [body.inputs]
         texts = [each if isinstance(each, str) else each[0] if len(each) == 1 else tuple(each) for each in given]
         check_pairs(classifier, texts)
-        rows = await _read(service, texts, truncate=body.truncate, side=body.truncation_direction)
+        rows = await service.text_rows(texts, logits_of)
         found = [_labelled(classifier, logits, raw=body.raw_scores) for logits in await service.results(request, rows)]
         return answer(found if several else found[0], truncated=rows.truncated)
 
-    @router.post("/rerank", responses={200: {"model": Ranks}, **refusals("tei")})
+    @router.post("/v1/rerank", responses={200: {"model": Ranks}, **refusals()})
     async def rerank(body: RerankBody, request: Request) -> Response:
-        """Texts by how well they fit the query, best first."""
+        """Documents by how well they fit the query, best first."""
         service.engine.reranker()
-        rows = await _read(service, [(body.query, text) for text in body.texts], truncate=body.truncate)
+        rows = await service.text_rows([(body.query, text) for text in body.documents], logits_of)
         logits = np.concatenate(await service.results(request, rows)).astype(np.float64)
-        scores = logits if body.raw_scores else np.exp(-np.logaddexp(0.0, -logits))
-        order = np.argsort(-scores, kind="stable").tolist()
-        ranks = [
-            {"index": place, "score": float(scores[place])} | ({"text": body.texts[place]} if body.return_text else {})
-            for place in order
-        ]
-        return answer(ranks, truncated=rows.truncated)
+        scores, order = np.exp(-np.logaddexp(0.0, -logits)), np.argsort(-logits, kind="stable")[: body.top_n].tolist()
+        results = [{"index": place, "relevance_score": float(scores[place])} for place in order]
+        return answer({"model": service.engine.name, "results": results}, truncated=rows.truncated)
 
     return router
 
@@ -104,10 +96,3 @@ def _labelled(classifier: Classifier, logits: np.ndarray, *, raw: bool) -> list[
         scores = record.get("scores") or {classifier.labels[0]: record["score"]}
     best = sorted(scores.items(), key=lambda each: -each[1])
     return [{"score": score, "label": label} for label, score in best]
-
-
-async def _read(service: Service, texts: list[Text], *, truncate: bool | None, side: str = "Right") -> Rows:
-    service.check_count(len(texts))
-    characters = sum(len(text) if isinstance(text, str) else len(text[0]) + len(text[1] or "") for text in texts)
-    cut = cuts(service, truncate)
-    return await service.read(characters, lambda engine: text_rows(engine, texts, logits_of, truncate=cut, side=side))

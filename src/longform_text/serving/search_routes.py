@@ -82,7 +82,7 @@ def search_routes(service: Service) -> APIRouter:
     """The routes over a service."""
     router = APIRouter(route_class=StrictRoute, tags=["search"])
 
-    @router.post("/v1/search", responses={200: {"model": SearchAnswer}, **refusals("openai", 400, 404, 413, 415, 503)})
+    @router.post("/v1/search", responses={200: {"model": SearchAnswer}, **refusals(400, 404, 413, 415, 503)})
     async def search(body: SearchBody) -> Response:
         """Passages of the server's documents that answer a question; while they are being read, of those that are."""
         index = _index(service)
@@ -104,7 +104,7 @@ def search_routes(service: Service) -> APIRouter:
 
     @router.post(
         "/v1/search/document",
-        responses={200: {"model": DocumentAnswer}, **refusals("openai", 400, 404, 413, 415, 503)},
+        responses={200: {"model": DocumentAnswer}, **refusals(400, 404, 413, 415, 503)},
     )
     async def document(body: DocumentBody) -> Response:
         """The whole of a document that an answer names, passage by passage."""

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,18 +11,18 @@ from typing import Any, TypeVar
 import numpy as np
 from starlette.requests import Request
 
+from longform_text.data.text import Text
 from longform_text.inference.encoders import Encoder
 from longform_text.serving.documents import Documents
 from longform_text.serving.engine import Engine
 from longform_text.serving.errors import Refusal
 from longform_text.serving.metrics import Metrics
-from longform_text.serving.reading import Rows
+from longform_text.serving.reading import Rows, id_rows, text_rows
 from longform_text.serving.settings import ServingSettings
 from longform_text.serving.waiting import Piece, Waiting, Work
 from longform_text.serving.worker import Worker
 
 AT_ONCE = 16_384  # characters that are tokenised in the event loop: sooner done than handed to another thread
-STATES = 16  # an answer with the states of a token counts as so many tokens that wait, since it is that much larger
 Result = TypeVar("Result")
 
 
@@ -116,6 +116,19 @@ class Service:
         self.metrics.seconds.labels("tokenize").observe(time.monotonic() - started)
         return made
 
+    async def text_rows(self, texts: Sequence[Text], finish: Callable[[Any], Any], prompt: str = "") -> Rows:
+        """A row a text or pair; one over the limit is cut, or refused, as the settings say."""
+        self.check_count(len(texts))
+        characters = sum(len(text) if isinstance(text, str) else len(text[0]) + len(text[1] or "") for text in texts)
+        how: Any = {"truncate": self.settings.on_long == "truncate", "prompt": prompt}
+        return await self.read(characters, lambda engine: text_rows(engine, texts, finish, **how))
+
+    async def id_rows(self, texts: Sequence[Sequence[int]], encoder: Encoder) -> Rows:
+        """A row a list of token ids, which the ``encoder`` finishes."""
+        self.check_count(len(texts))
+        cut = self.settings.on_long == "truncate"
+        return await self.read(sum(map(len, texts)), lambda engine: id_rows(engine, texts, encoder, truncate=cut))
+
     def check_count(self, texts: int) -> None:
         """Raise Refusal for too many texts in a request."""
         if texts > self.settings.max_texts:
@@ -125,15 +138,11 @@ class Service:
         """Vectors float32 (N, D) of rows that ``pooled_by`` finishes."""
         return encoder.finished(np.stack(await self.results(request, rows)))
 
-    async def results(self, request: Request, rows: Rows, *, weight: int = 1) -> list[Any]:
-        """Results of each row, in order. Raises Refusal.
-
-        ``weight``: what a token counts for among those that wait. Nothing is computed for a client that went away.
-        """
-        limit, tokens = self.settings.max_request_tokens, rows.tokens * weight
+    async def results(self, request: Request, rows: Rows) -> list[Any]:
+        """Results of each row, in order; nothing is computed for a client that went away. Raises Refusal."""
+        limit, tokens = self.settings.max_request_tokens, rows.tokens
         if tokens > limit:
-            counted = f"{tokens:,} tokens" + (f" ({weight} for each, as its answer is larger)" if weight > 1 else "")
-            raise Refusal("too_large", f"the request has {counted}, the server takes {limit:,} at a time")
+            raise Refusal("too_large", f"the request has {tokens:,} tokens, the server takes {limit:,} at a time")
         self.tokens.take(tokens)
         try:
             self.metrics.truncated.inc(rows.truncated)

@@ -16,26 +16,26 @@ class ServingSettings:
 
     Args:
         host: address to listen on; 0.0.0.0 is every network.
-        port: to listen on; 0 is any that is free.
-        name: of the model, in answers; null: the folder's name.
+        port: port to listen on; 0 is any free one.
+        name: name of the model in answers; null: the folder's name.
         documents: folder that /v1/search and the page search; null: none.
-        text_field: of the documents that are records, which holds their text.
+        text_field: field with the text of documents that are records.
         max_length: tokens taken of a text; null: all that fit.
-        on_long: a text over that, where a request does not say: cut it (and say so in a header), or refuse it.
+        on_long: a text over that, cut it (and say so in a header), or refuse it.
         dtype: auto is bfloat16 where it is fast.
-        device: auto is the first GPU of CUDA, else the CPU.
-        graphs: on CUDA passes are captured and replayed, Longforms only; false: never.
+        device: auto is the first CUDA GPU if there is one, else the CPU.
+        graphs: capture and replay passes on CUDA (Longforms only).
         batch_tokens: tokens in a batch, padding included.
         batch_wait_ms: milliseconds that a text waits for others to share its batch.
         workers: threads that run the model; each has PyTorch's threads.
-        max_concurrent_requests: answered at a time; more are refused with 429.
-        max_texts: texts in a request.
-        max_request_tokens: tokens in a request.
-        max_request_bytes: bytes of a request's body.
-        max_waiting_tokens: tokens of all requests that wait for the model; more are refused with 429.
-        root_path: path below which a proxy serves it, as /longform, where the proxy takes that off.
-        grace_seconds: after SIGTERM, in which what was accepted is answered.
-        api_key: "Bearer KEY" that requests must bring; null: none, or the environment's LONGFORM_API_KEY.
+        max_concurrent_requests: most requests answered at a time; more get 429.
+        max_texts: most texts in a request.
+        max_request_tokens: most tokens in a request.
+        max_request_bytes: most bytes of a request's body.
+        max_waiting_tokens: most tokens of all requests that wait for the model; more get 429.
+        root_path: path prefix that a proxy removes, as /longform.
+        grace_seconds: time after SIGTERM for answering accepted requests.
+        api_key: key that requests must send as "Bearer KEY"; null: LONGFORM_API_KEY of the environment, or none.
         cors_origins: origins whose pages may use the server, as https://example.org; none: no other than its own.
     """
 

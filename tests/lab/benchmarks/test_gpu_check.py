@@ -45,7 +45,7 @@ def test_the_rate_goes_up_and_down():
 
 
 def test_a_name_says_the_fields():
-    assert fields_of("full", 64) == {"projection": "mean", "attention_window": 64}
+    assert fields_of("full", 64) == {"projection": "mean", "attention_window": 64, "short_convolution": 0}
     assert fields_of("mean+conv5", 64) == {"projection": "mean", "short_convolution": 5}
     assert fields_of("linear@network", 64) == fields_of("linear", 64)
     with pytest.raises(SystemExit, match="none of these"):

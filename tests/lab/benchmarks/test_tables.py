@@ -11,15 +11,12 @@ from campaign.counting import Tally, result
 from longform_lab.records import Record
 from longform_lab.tables import draw, speed_shapes
 from longform_lab.tables import write as tables
-from longform_lab.tables.long_retrieval_tables import beside_each_other, passages
+from longform_lab.tables.long_retrieval_tables import beside_each_other, contexts, passages
 from longform_lab.tables.reproduction_tables import finetunings, of_this_version
 from longform_lab.tables.speed_tables import SPEED
 
 HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2"], "cores": 2, "threads": 2, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}
-SHARES = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in (
-    "products", "attention", "activation", "normalisation", "elementwise", "copies", "other"
-)}  # fmt: skip
 Expected = dict[str, list[str]]  # the rows of a table by its name, with or without the head
 
 
@@ -67,6 +64,11 @@ def found(data: str, contender: str, score: float, date: str = "2026-01-01") -> 
     return record("long_retrieval", {"data": data, "contender": contender}, date, ndcg_at_10=score)
 
 
+def equal_windows(competitor: str, work: str, *, seconds: float, times: float) -> Record:
+    settings = {"work": work, "dtype": "bfloat16", "competitor": competitor}
+    return record("equal_windows", settings, cpu_seconds=seconds, times_ours=times)
+
+
 def classified(model: str, split: int | None, accuracy: float, commit: str = "abc", pooling: str = "lead") -> Record:
     settings: dict[str, Any] = {
         "data": "laws", "pooling": pooling, "model": model, "max_length": 4096 if model == "Longform" else 512,
@@ -87,30 +89,24 @@ CASES: list[tuple[str, list[Record], Expected]] = [
     ("machines with AMX have tables of their own", [
         speed("ours-linear", 512, 256, seconds=1.0, against_sdpa=0.5),
         with_hardware(speed("ours-linear", 512, 256, seconds=0.25, against_sdpa=2.0), cpu_features=["amx_bf16"]),
-    ], {"seconds": ["| 512 | 1 |"], "speed_amx": ["| 512 | 2.00 |"]}),
+    ], {"speed": ["| 512 | 0.50 |"], "speed_amx": ["| 512 | 2.00 |"]}),
     ("a length's numbers are of the run that has most of them", [
         *of_a_run(LATER, sdpa=6.0, ours=5.0), *of_a_run(WHOLE, sdpa=4.0, ours=2.0, lucidrains=3.0),
         *of_a_run("2026-01-03T10:00:00", tatp22=9.0),
-    ], {"seconds": ["| 512 | 2 | 4 | 3 | 9 |"]}),
+    ], {"speed": ["| 512 | 2.00 | 1.00 | 1.33 | 1.00 |"]}),
     ("and of the later of two that have as many", [
         *of_a_run(LATER, sdpa=6.0, ours=5.0, lucidrains=7.0), *of_a_run(WHOLE, sdpa=4.0, ours=2.0, lucidrains=3.0),
-    ], {"seconds": ["| 512 | 5 | 6 | 7 |"]}),
+    ], {"speed": ["| 512 | 1.20 | 1.00 | 0.86 |"]}),
     *(("the paper's table keeps rows that have memory", records,
-       {"paper_table_3": ["| 1,024 | 256 | 1.50 | 1.6 | 4.00 | 2.9 |"]})
+       {"paper_table_3": ["| 1,024 | 1.50 (1.6), 4.00 (2.9) |"]})
       for records in both_orders(
           speed("ours-linear", 1_024, 256, against_unfused=1.5, texts_against_unfused=4.0),
           speed("ours-linear", 1_024, 256, against_unfused=2.7, texts_against_unfused=None))),
-    *(("another k takes no row from where the time goes", records, {"where_time_goes": [
-        "| 512 | Longform, linear, layerwise | 90% | 2% | 2% | 2% | 2% | 1.25 |"]})
-      for records in both_orders(
-          speed("ours-linear", 512, 256, against_floor=1.25, **SHARES),
-          speed("ours-linear", 512, 128, against_floor=2.0, **SHARES))),
     ("fewer rounds than five are said", [
         speed("sdpa", 512, 256, against_sdpa=1.0, seconds=9.0, repeats=1),
         speed("ours-linear", 512, 256, against_sdpa=1.5, seconds=6.0, repeats=4),
         speed("ours-linear", 128, 64, against_sdpa=1.25, seconds=3.0, repeats=5),
-    ], {"speed": ["| 128 | 1.25 | – |", "| 512 | 1.50 (1) | 1.00 (1) |"],
-        "seconds": ["| 128 | 3 | – |", "| 512 | 6 (4) | 9 (1) |"]}),
+    ], {"speed": ["| 128 | 1.25 | – |", "| 512 | 1.50 (1) | 1.00 (1) |"]}),
     ("memory is MiniLM's and a GPU is in no table of CPUs", [
         speed("sdpa", 512, 256, size="minilm", peak_mib=12.4, repeats=2),
         speed("sdpa", 512, 256, device="cuda", against_sdpa=1.0, against_floor=1.5, seconds=0.5),
@@ -132,18 +128,17 @@ CASES: list[tuple[str, list[Record], Expected]] = [
         PRECISION, speed("ours-mean", 512, 256, seconds=0.125, dtype="int8"), speed("ours-mean", 128, 64, seconds=0.25),
     ], {"precision": ["| size | tokens | encoder | bfloat16 | int8 |",
                       "| base | 512 | Longform, mean | 250.0 | 125.0 |"]}),
-    ("time is shared out where it was profiled", [
-        speed("sdpa", 512, 256, against_floor=1.2, **SHARES), speed("tatp22", 512, 256),
-    ], {"where_time_goes": ["| 512 | full attention, SDPA | 90% | 2% | 2% | 2% | 2% | 1.20 |"]}),
     ("the paper's table 3 beside ours",
      [speed("ours-linear", 512, 128, against_unfused=1.6, texts_against_unfused=1.25)],
-     {"paper_table_3": ["| 512 | 128 | 1.60 | 1.5 | 1.25 | 1.7 |"]}),
-    ("speed in the README: lengths at which all three encoders were measured", [
-        *(speed(name, n, 256, batch=1, seconds=s, against_sdpa=ratio) for name, n, s, ratio in (
-            ("sdpa", 2_048, 8.0, 1.0), ("ours-window", 2_048, 4.0, 2.0), ("ours-linear", 2_048, 2.0, 4.0),
-            ("sdpa", 8_192, 9.0, 1.0), ("ours-window", 1_024, 1.0, 1.0)))
-    ], {"readme_speed": ["| 2,048 | 8.00 s | 4.00 s | 2.00 s | 2.0 | 4.0 |"]}),
-    ("quality in the README: each reading in its column", [
+     {"paper_table_3": ["| 512 | 1.60 (1.5), 1.25 (1.7) |"]}),
+    ("seconds at equal windows: a row a pass, in the order of the table", [
+        equal_windows(name, work, seconds=s, times=ratio) for work in ("train", "inference") for name, s, ratio in (
+            ("ours-window", 0.5, 1.0), ("modernbert", 2.0, 4.04))
+    ], {"equal_windows": [
+        "| forward, bfloat16 | 0.50 s (1.0) | – | 2.00 s (4.0) | – |",
+        "| training step, bfloat16 | 0.50 s (1.0) | – | 2.00 s (4.0) | – |",
+    ]}),
+    ("quality in the README: a way to read in each row", [
         sts("original", 90.0), sts("minilm-16k", 85.0), sts("minilm-passages", 1.0),
         sts("original trained as minilm-16k", 87.0),
         found("qmsum-val", "original, cut", 30.0), found("qmsum-val", "original, chunks averaged", 35.0),
@@ -153,20 +148,20 @@ CASES: list[tuple[str, list[Record], Expected]] = [
         found("qmsum-val", "original trained as minilm-16k, chunks averaged + BM25", 51.0),
         found("scifact", "BM25", 45.0),
     ], {"readme_quality": [
-        "| how alike two sentences are (STS-B dev) | Spearman × 100 | 90.0 | – | 87.0 | 85.0 | – | – | – |",
-        "| find the meeting for a question (QMSum) | nDCG@10 × 100 | 30.0 | 35.0 | 41.0 | 40.0 | 51.0 | 50.0 | – |",
-        "| find the paper for a summary (SciSummNet; others of its papers were trained on) | nDCG@10 × 100 "
-        "| – | – | – | – | – | – | – |",
-        "| find the abstract for a claim (SciFact, short texts) | nDCG@10 × 100 | – | – | – | – | – | – | 45.0 |",
+        "| original, first 512 tokens | 30.0 | – | – | 90.0 |",
+        "| original, chunks | 35.0 | – | – | – |",
+        "| original, fine-tuned, chunks | 41.0 | – | – | 87.0 |",
+        "| Longform, `minilm-16k` | 40.0 | – | – | 85.0 |",
+        "| BM25 | – | – | 45.0 | – |",
+        "| original, fine-tuned, and BM25 | 51.0 | – | – | – |",
+        "| Longform, `minilm-16k`, and BM25 | 50.0 | – | – | – |",
     ]}),
     ("means are over the splits that both models have", [
         classified("Longform", 1, 0.70), classified("original", 1, 0.68), classified("Longform", 2, 0.60),
         classified("original", 2, 0.62), classified("Longform", 3, 0.10),
         classified("original", None, 0.99, commit="old"), classified("Longform", 1, 0.90, pooling="cls"),
     ], {"classification": [
-        "| laws | lead | 3e-05 | Longform | 4,096 | 2 | 65.0 ± 7.1 | 32.5 ± 3.5 |",
-        "| laws | lead | 3e-05 | original | 512 | 2 | 65.0 ± 4.2 | 32.5 ± 2.1 |",
-        "| laws | lead | 3e-05 | Longform is better by |  | 2 | +0.0 ± 2.8 | +0.0 ± 1.4 |",
+        "| laws | lead | 3e-05 | 2 | 65.0 ± 7.1 / 65.0 ± 4.2 | +0.0 ± 2.8 | 32.5 ± 3.5 / 32.5 ± 2.1 | +0.0 ± 1.4 |",
     ]}),
     ("without a common split nothing is shown", [classified("Longform", 1, 0.7)], {"classification": []}),
 ]  # fmt: skip
@@ -188,13 +183,13 @@ def test_rows_of_records(records: list[Record], expected: Expected) -> None:
 
 def test_what_another_preset_does_not_measure_hides_nothing() -> None:
     bars = speed("ours-linear", 512, 256, seconds=0.2, against_sdpa=1.5, against_floor=1.2, peak_mib=None,
-                 against_unfused=None, texts_against_unfused=None, **SHARES)  # fmt: skip
+                 against_unfused=None, texts_against_unfused=None)  # fmt: skip
     paper = speed("ours-linear", 512, 256, seconds=0.25, against_sdpa=None, against_floor=None, peak_mib=9.0,
                   against_unfused=1.75, texts_against_unfused=1.25)  # fmt: skip
     for records in both_orders(bars, paper):
         assert shown("speed", records)[1:] == ["| 512 | 1.50 |"]
-        assert [len(shown(table, records)) for table in ("where_time_goes", "crossings")] == [2, 2]
-        assert shown("paper_table_3", records)[1:] == ["| 512 | 256 | 1.75 | 1.3 | 1.25 | 1.5 |"]
+        assert len(shown("crossings", records)) == 2
+        assert shown("paper_table_3", records)[1:] == ["| 512 | 1.75 (1.3), 1.25 (1.5) |"]
         assert len(draw.chosen(records, "base", "peak_mib")) == 1
         (beside,) = draw.chosen(records, "base", "seconds")
         assert beside.metrics["seconds"] == 0.2
@@ -252,20 +247,34 @@ def test_differences_in_retrieval_are_paired_by_query() -> None:
     ]
 
 
-def test_passages_are_compared_with_the_best_of_chunks_read_alone() -> None:
+def test_passages_of_each_length_are_compared_with_the_same_chunks_read_alone_and_the_best_of_them() -> None:
     values = {"BM25": 40.0, "alone": 50.0, "alone + 0.5 mean": 52.0, "alone, title": 60.0, "whole": 53.0,
               "whole + BM25": 55.0, "whole, title": 58.0}  # fmt: skip
     rows = [
         {"settings": {"data": "a", "contender": name, "steps": 7}, "metrics": {"per_query": [[value, value]]}}
         for name, value in values.items()
     ]
-    assert passages(rows)[1] == [
-        ["a", "7", "BM25", "40.0", "-12.0 (-12.0 to -12.0)", ""],
-        ["a", "7", "alone", "50.0", "-2.0 (-2.0 to -2.0)", ""],
-        ["a", "7", "alone, title", "60.0", "", ""],
-        ["a", "7", "whole", "53.0", "+1.0 (+1.0 to +1.0)", "55.0"],
-        ["a", "7", "whole, title", "58.0", "-2.0 (-2.0 to -2.0)", ""],
+    short = {"data": "a", "contender": "BM25", "steps": 0, "length": 512}
+    assert passages([{"settings": short, "metrics": {"per_query": [[1.0, 3.0]]}}, *rows])[1] == [
+        ["a", "7", "40.0 / –", "50.0 / 53.0", "– / –", "– / –", "60.0 / 58.0", "– / –", "+3.0 (+3.0 to +3.0)",
+         "+1.0 (+1.0 to +1.0)"],
+        ["a, first 512 tokens", "untrained", "2.0 / –", *["– / –"] * 5, "", ""],
+    ]  # fmt: skip
+
+
+def test_siblings_have_a_line_for_all_distances_and_one_for_each() -> None:
+    settings = {"data": "siblings", "length": 2048, "training": "untrained"}
+    rows = [
+        {"settings": settings | {"contender": name}, "metrics": {"per_query": [values], "distances": [128.0, 512.0]}}
+        for name, values in (("BM25", [1.0, 3.0]), ("alone", [4.0, 8.0]), ("whole", [5.0, 5.0]))
     ]
+    lines = contexts(rows)[1]
+    assert [line[:6] for line in lines] == [
+        ["siblings", "2,048", "untrained", "all", "2.0 / –", "6.0 / 5.0"],
+        ["siblings", "2,048", "untrained", "128", "1.0 / –", "4.0 / 5.0"],
+        ["siblings", "2,048", "untrained", "512", "3.0 / –", "8.0 / 5.0"],
+    ]
+    assert [line[-1] for line in lines[1:]] == ["+1.0 (+1.0 to +1.0)", "-3.0 (-3.0 to -3.0)"]
 
 
 def finetuned(task: str, length: int, accuracy: float) -> dict[str, Any]:
@@ -275,10 +284,10 @@ def finetuned(task: str, length: int, accuracy: float) -> dict[str, Any]:
 
 def test_texts_that_were_cut_at_another_length_are_rows_of_their_own_and_share_the_heads() -> None:
     heads, body = finetunings([finetuned("SST-2", 64, 0.9), finetuned("IMDB", 256, 0.8), finetuned("IMDB", 512, 0.85)])
-    assert heads == ["original", "model", "SST-2", "IMDB", "average", "against the original", "seeds"]
+    assert heads == ["healed on, tokens", "model", "SST-2", "IMDB", "average", "against the original", "seeds"]
     assert [line[:4] for line in body] == [
-        ["all-MiniLM-L6-v2, not healed", "original", "90.0 (93.1)", "80.0 (94.1)"],
-        ["all-MiniLM-L6-v2, not healed, cut at 512 tokens", "original", "–", "85.0 (94.1)"],
+        ["0", "original", "90.0 (93.1)", "80.0 (94.1)"],
+        ["0, cut at 512 tokens", "original", "–", "85.0 (94.1)"],
     ]
     _, apart = finetunings([finetuned("SST-2", 64, 0.9), finetuned("IMDB", 512, 0.85)])
     assert [line[2:5] for line in apart] == [["90.0 (93.1)", "–", "90.00"], ["–", "85.0 (94.1)", "85.00"]]

@@ -7,8 +7,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from longform import LinformerConfig
 from longform.errors import ConfigurationError, InputError
-from longform.models.effective_maps import effective_maps
 from longform_lab.spectrum.capture import captured_maps
+from longform_lab.spectrum.effective_maps import effective_maps
 
 
 def tiny(model_type, auto=AutoModel, *, attention="eager", **more):

@@ -104,7 +104,7 @@ def test_any_number_of_processes_computes_what_one_does(processes: int, dtype: t
 def _long_model(longest: int, **options: Any) -> LinformerModel:
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
-    options = {"projection": "mean", "projected_length": 8, **sizes, **options}
+    options = {"projection": "mean", "projected_length": 8, "short_convolution": 0, **sizes, **options}
     return LinformerModel(LinformerConfig(vocab_size=40, max_position_embeddings=longest, **options)).eval()
 
 

@@ -28,7 +28,7 @@ def test_output_is_refused_exactly_where_it_and_an_input_hold_each_other(
         output = root.joinpath("link", *written)
     shorter = min(len(read), len(written))
     if read[:shorter] == written[:shorter]:
-        with pytest.raises(ConfigurationError, match="which is read"):
+        with pytest.raises(ConfigurationError, match="the input"):
             check_output(output, inputs=(str(source),), folder=folder)
     else:
         assert check_output(output, inputs=(str(source),), folder=folder) == output
@@ -43,7 +43,7 @@ def test_file_that_is_read_is_no_output_under_any_name(tmp_path: Path, link) -> 
         output = tmp_path / "other.jsonl"
         link(source, output)
     for inputs in ((source,), ("hub/name", str(source))):
-        with pytest.raises(ConfigurationError, match=r'is ".*texts.jsonl", which is read: give another output'):
+        with pytest.raises(ConfigurationError, match=r'is the input ".*texts.jsonl": give another output'):
             check_output(output, inputs=inputs)
 
 
@@ -54,7 +54,7 @@ def test_what_is_no_name_of_a_file_is_passed_over(tmp_path: Path) -> None:
 
 def test_files_that_are_written_beside_it_count(tmp_path: Path) -> None:
     (tmp_path / "out.jsonl.partial").write_text("{}")
-    with pytest.raises(ConfigurationError, match=r"out\.jsonl\.partial\", which is read"):
+    with pytest.raises(ConfigurationError, match=r"the input .*out\.jsonl\.partial\""):
         check_output(tmp_path / "out.jsonl", inputs=(tmp_path / "out.jsonl.partial",), beside=(".partial",))
 
 

@@ -26,7 +26,7 @@ from longform.functional.window.document import DocumentPart, FarSlots, far_slot
 from longform.functional.window.formula import far_bias, far_parts
 from longform.functional.window.sdpa_inference import SdpaDocument
 from longform.layers.attention import LinformerAttention
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 

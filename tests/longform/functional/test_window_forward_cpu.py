@@ -14,7 +14,7 @@ from longform.functional.slots import Slots
 from longform.functional.window import sdpa_inference as subject
 from longform.functional.window import single_tokens, windowed_attention
 from longform.layers.attention import LinformerAttention
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from strategies import Text
 from tolerances import assert_close
 

@@ -11,7 +11,7 @@ from reference.orders import causal as twin
 
 from longform import LinformerAttention, LinformerEncoder
 from longform.errors import ConfigurationError, InputError
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from strategies import generator, normal, padded, randomised, turns
 from tolerances import assert_close
 

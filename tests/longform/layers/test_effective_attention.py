@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from longform.errors import InputError
 from longform.layers.effective_attention import effective_attention, effective_map, near_map, value_rows
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from longform.layers.sequence_projection import make_projection
 from strategies import Text, away_from_zero, generator, normal, seeds, texts
 from tolerances import assert_close

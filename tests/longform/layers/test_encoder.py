@@ -11,7 +11,7 @@ from torch.nn.utils import prune
 
 from longform import LinformerAttention, LinformerEncoder, parameter_groups
 from longform.errors import ConfigurationError, InputError
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from strategies import randomised
 from tolerances import assert_close
 

@@ -19,7 +19,7 @@ from longform.errors import ConfigurationError, InputError
 from longform.functional.dispatch import listening
 from longform.functional.latent import unit_rms
 from longform.layers import streaming
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from strategies import generator, mask_rows, normal, randomised, seeds
 from tolerances import assert_close
 

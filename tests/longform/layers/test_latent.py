@@ -18,7 +18,7 @@ from longform import (
     Projection,
 )
 from longform.errors import ConfigurationError
-from longform.layers.geometry import LATENTS
+from longform.layers.options import LATENTS
 from strategies import generator, mask_rows, normal, randomised, seeds
 from tolerances import assert_close
 

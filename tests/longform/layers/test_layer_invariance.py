@@ -16,7 +16,7 @@ from torch import Tensor
 from longform.choices import PROJECTIONS, SHARINGS
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from strategies import generator, gradients, mask_rows, normal
 from tolerances import assert_close
 

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel, get_scheduler
 import longform
 from longform import LinformerEncoder, LinformerEncoderLayer, LinformerMultiheadAttention
 from longform.choices import POOLED, PROJECTIONS
-from longform.layers.geometry import Projection
 from longform.layers.local_attention import LocalAttention
+from longform.layers.options import Projection
 from longform.layers.sequence_projection import Learned
 
 LAYER = {"max_length": 16, "projected_length": 4}
@@ -59,11 +59,11 @@ def test_each_trained_parameter_of_a_model_is_in_one_group(kind):
 
 
 def test_frozen_projections_are_left_out():
-    layer = longform.LinformerAttention(8, 2, projection=longform.Projection(frozen=True), **LAYER)
+    layer = longform.LinformerAttention(8, 2, projection=longform.Projection("linear", frozen=True), **LAYER)
     assert not [name for name in _groups_of(layer) if ".groups." in name or name.startswith("groups")]
 
 
-@pytest.mark.parametrize("options", [longform.Projection(init="normal"), "convolution"])
+@pytest.mark.parametrize("options", [longform.Projection("linear", init="normal"), "convolution"])
 def test_other_projections_learn_at_the_networks_rate(options):
     layer = longform.LinformerAttention(8, 2, projection=options, **LAYER)
     assert {rate for rate, _ in _groups_of(layer).values()} == {0.1}

@@ -13,7 +13,7 @@ from torch import Tensor
 from longform.layers import streaming
 from longform.layers.attention import LinformerAttention
 from longform.layers.block import Block
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from longform.layers.self_attention import Shared
 from longform.layers.streaming import assembled, attention_in_parts
 from longform.models.modeling_linformer import LinformerModel

@@ -24,7 +24,7 @@ from longform import (
 )
 from longform.choices import POOLED, PROJECTIONS
 from longform.errors import ConfigurationError, InputError
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from strategies import randomised
 from tolerances import assert_close
 

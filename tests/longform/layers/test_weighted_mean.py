@@ -98,7 +98,7 @@ def test_an_even_convolution_is_refused(taps):
 def test_old_configurations_have_neither():
     old = config("mean-window").to_dict()
     del old["short_convolution"]
-    assert LinformerModel(LinformerConfig(**old)).encoder.layers[0].attention.convolution is None
+    assert LinformerModel(LinformerConfig.from_dict(old)).encoder.layers[0].attention.convolution is None
 
 
 @pytest.mark.parametrize("kind", ["weighted_mean", "weighted_mean-window"])

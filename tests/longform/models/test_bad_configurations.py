@@ -8,11 +8,12 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 
 from longform import LinformerAttention, LinformerConfig
 from longform.errors import ConfigurationError, LongformError
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 
 WINDOW = {"projection": "mean", "attention_window": 8}
 WRONG = [
     ({"projected_length": 33}, r"projected_length=33 must be .* 1 to max_position_embeddings=32"),
+    ({"projected_length": 8, "tokens_per_slot": 4}, r"projected_length=8 and tokens_per_slot=4 both say .*: give one"),
     ({"projected_length": 0}, r"projected_length=0 must be"),
     ({"projected_length": [8]}, r"lists 1 layers, the model has num_hidden_layers=2"),
     ({"projected_length": [8, 8, 8]}, r"lists 3 layers, the model has num_hidden_layers=2"),
@@ -75,7 +76,7 @@ WRONG = [
 
 def make(options) -> LinformerConfig:
     settings = {"vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
-    settings |= {"intermediate_size": 12, "max_position_embeddings": 32, "projected_length": 8}
+    settings |= {"intermediate_size": 12, "max_position_embeddings": 32, "projected_length": 8, "projection": "linear"}
     return LinformerConfig(**(settings | options))
 
 
@@ -91,6 +92,8 @@ def test_what_does_not_go_together(options, message):
     "options",
     [
         {"projected_length": 32},
+        {"projected_length": None},
+        {"projected_length": None, "tokens_per_slot": 2, "projection": "mean"},
         {"projected_length": 5},  # k does not divide n
         {"projected_length": [8, 4]},
         {"projected_length": [8, 8], "projection_sharing": "layerwise"},
@@ -111,10 +114,11 @@ def test_what_goes_together(options):
     assert LinformerConfig(**made.to_dict()).to_dict() == made.to_dict()
 
 
-@pytest.mark.parametrize("name", ["projected_length", "selected_slots"])
-@pytest.mark.parametrize("wrong", ["8", 8.5, None], ids=repr)
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("projected_length", 8.5), *(("selected_slots", x) for x in ("8", 8.5, None))], ids=repr
+)
 def test_wrong_types_are_refused(name, wrong):
-    with pytest.raises(StrictDataclassFieldValidationError, match=rf"{name}.*expected int"):
+    with pytest.raises(StrictDataclassFieldValidationError, match=rf"{name}.*expected|{name}.*{wrong!r}"):
         make({name: wrong})
 
 
@@ -141,6 +145,7 @@ def test_the_layer_checks_the_same_relations():
     assert capped.groups[0].matrices()[0].shape == (1, 16, 16)
     with pytest.raises(ConfigurationError, match="lists 3 values for a layer of 4 heads"):
         LinformerAttention(8, 4, max_length=16, projected_length=[4, 4, 4])
-    layer = LinformerAttention(8, 4, max_length=16, projected_length=4, projection=Projection(sharing="layerwise"))
+    chosen = Projection("linear", sharing="layerwise")
+    layer = LinformerAttention(8, 4, max_length=16, projected_length=4, projection=chosen)
     with pytest.raises(ConfigurationError, match="needs the projection of all layers"):
         layer(torch.zeros(1, 3, 8))

@@ -21,6 +21,7 @@ ROPES = {
 }  # fmt: skip
 SIZES = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 LONG = {"max_position_embeddings": 4_608, "projected_length": 36, "projection": "mean", "attention_window": 128}
+LONG |= {"short_convolution": 0}
 
 
 def test_the_default_is_an_even_part_of_the_hidden_size(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_local_layers_have_it_too() -> None:
     config = LinformerConfig(
         **SIZES, head_dim=10, layer_types=["sliding_attention", "full_attention"], sliding_window=4, projection="mean"
     )
-    local = make_attention(config, (8,) * 4, "sliding_attention")
+    local = make_attention(config, config.layer_options()[0], "sliding_attention")
     assert isinstance(local, LocalAttention)
     assert local.query.weight.shape == (40, 96)
     assert local(torch.randn(1, 7, 96)).shape == (1, 7, 96)

@@ -1,4 +1,4 @@
-"""Hidden states, attention weights, checkpointing, effective maps."""
+"""Hidden states, attention weights, checkpointing."""
 
 import pytest
 import torch
@@ -6,10 +6,7 @@ from kernel_tables import machine
 from model_kinds import KINDS, LONGEST, checkpointed, model, text
 
 from longform import LinformerForMaskedLM
-from longform.errors import InputError
 from longform.layers import streaming
-from longform.layers.self_attention import Shared
-from longform.models.effective_maps import effective_maps
 from tolerances import assert_close
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -115,27 +112,3 @@ def test_reentrant_checkpointing_computes_again_what_was_dropped(kind, rows, lon
         gradients.append({name: p.grad for name, p in made.named_parameters()})
     for name, gradient in gradients[0].items():
         assert_close(gradients[1][name], gradient, scope="model")
-
-
-@pytest.mark.parametrize("kind", ["linear", "linear-layerwise", "random", "k of each head", "mean-window-sinks"])
-def test_effective_maps_of_a_model(kind):
-    made, given = model(kind, LinformerForMaskedLM).double(), text(2, 21)
-    maps = effective_maps(made, **given)
-    assert [m.shape for m in maps] == [(2, 2, 21, 21)] * 2
-    base = made.linformer
-    states = base(**given, output_hidden_states=True).hidden_states
-    kept = given["attention_mask"].bool()
-    for layer, state, found in zip(base.encoder.layers, states[:-1], maps, strict=True):
-        state = torch.where(kept[..., None], state, 0.0)
-        values = layer.attention.value(state).unflatten(2, (2, -1)).transpose(1, 2)
-        rebuilt = layer.attention.output((found @ values).transpose(1, 2).flatten(2))
-        out = layer.attention(state, kept, shared=Shared(base.encoder.shared_projection))
-        assert_close(rebuilt[kept], out[kept], scope="model")
-    made.train()
-    assert_close(effective_maps(made, **given)[0], maps[0])
-    assert made.training
-
-
-def test_no_map_of_maxima():
-    with pytest.raises(InputError, match="MaxProjection has no n x n map"):
-        effective_maps(model("max"), **text(1, 29))

@@ -7,7 +7,7 @@ from longform import LinformerConfig, LinformerForMaskedLM
 
 ROBERTA_BASE = {
     "vocab_size": 50_000, "max_position_embeddings": 512, "position_offset": 2, "type_vocab_size": 0,
-    "pad_token_id": 1, "projected_length": 128,
+    "pad_token_id": 1, "projected_length": 128, "projection": "linear",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from linformer.linformer import LinformerSelfAttention
 
 from longform.functional.dense import project_first_is_cheaper
 from longform.layers.attention import LinformerAttention
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from tolerances import assert_close
 
 LENGTH, LENGTH_LONG, SLOTS, HEADS, WIDTH = 24, 64, 7, 3, 15
@@ -25,7 +25,7 @@ def peer(*, length: int = LENGTH, slots: int = SLOTS, **options: bool) -> Linfor
 @torch.no_grad()
 def ours(peer: LinformerSelfAttention, *, sharing: str) -> LinformerAttention:
     """Our layer with the peer's weights; where it makes values from keys (share_kv), so do our weights."""
-    options = {"projected_length": peer.k, "projection": Projection(sharing=sharing)}
+    options = {"projected_length": peer.k, "projection": Projection("linear", sharing=sharing)}
     layer = LinformerAttention(WIDTH, HEADS, max_length=peer.seq_len, **options).double()
     to_v = peer.to_k if peer.share_kv else peer.to_v
     repeats = layer.query.out_features // peer.to_k.out_features  # one_kv_head: all heads have the same keys

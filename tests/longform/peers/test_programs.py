@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torchvision_stand_in import torchvision
 from torch import nn
+from torchvision_stand_in import torchvision
 
 from longform import (
     LinformerAttention,

@@ -8,7 +8,7 @@ import torch
 from linformer_pytorch.linformer_pytorch import Linformer
 
 from longform.layers.attention import LinformerAttention
-from longform.layers.geometry import Projection
+from longform.layers.options import Projection
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import make_projection
 from tolerances import assert_close
@@ -34,7 +34,7 @@ def peer_layers(parameter_sharing: str, *, depth: int = 2):
 @torch.no_grad()
 def ours(peer, sharing: str) -> tuple[LinformerAttention, list[torch.Tensor]]:
     """Our layer with the peer's weights, and E (and F) as (g, k, N)."""
-    options = {"max_length": LENGTH, "projected_length": SLOTS, "projection": Projection(sharing=sharing)}
+    options = {"max_length": LENGTH, "projected_length": SLOTS, "projection": Projection("linear", sharing=sharing)}
     layer = LinformerAttention(WIDTH, HEADS, **options).double()
     for own, theirs in ((layer.query, peer.to_q), (layer.key, peer.to_k), (layer.value, peer.to_v)):
         own.weight.copy_(torch.cat([head.weight for head in theirs]))
@@ -55,7 +55,7 @@ def ours(peer, sharing: str) -> tuple[LinformerAttention, list[torch.Tensor]]:
 def shared_projection(matrix: torch.Tensor):
     """The one E of all layers."""
     shape = {"hidden_size": WIDTH, "heads": HEADS, "head_dim": WIDTH // HEADS, "max_length": LENGTH, "slots": SLOTS}
-    made = make_projection(Projection(sharing="layerwise"), **shape).to(matrix.dtype)
+    made = make_projection(Projection("linear", sharing="layerwise"), **shape).to(matrix.dtype)
     made.matrices()[0].copy_(matrix)
     return made
 

@@ -172,7 +172,7 @@ def refused(command: str, output: str, capsys: pytest.CaptureFixture[str], place
 def test_a_file_that_is_read_is_not_written(command: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "other.jsonl").symlink_to("T/a.jsonl")
     for output in ("T/a.jsonl", "other.jsonl", "M/out.jsonl"):
-        assert "which is read: give another output" in refused(FILES[command], output, capsys, place)
+        assert "the input" in refused(FILES[command], output, capsys, place)
     (place / "out.jsonl").mkdir()
     assert 'out.jsonl" is a folder: give a file' in refused(FILES[command], "out.jsonl", capsys, place)
 
@@ -182,7 +182,7 @@ def test_a_folder_that_is_read_is_not_written(command: str, place: Path, capsys:
     (place / "other").symlink_to(place)
     for output in (".", "other", "T", *(["M", "M/out"] if " M" in FOLDERS[command] else [])):
         if not (command == "convert" and output == "T"):
-            assert "which is read: give another output" in refused(FOLDERS[command], output, capsys, place)
+            assert "the input" in refused(FOLDERS[command], output, capsys, place)
 
 
 @pytest.mark.parametrize("command", {**FOLDERS, **WITHOUT_INPUTS})

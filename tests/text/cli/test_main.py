@@ -109,7 +109,7 @@ def test_a_misspelled_option_says_what_is_near(
         ),
         (
             ["--restart", "true"],
-            "nothing before it takes true: arguments without a name come before options; "
+            'unexpected argument "true": arguments without a name come before options; '
             "longform convert --help lists all options",
         ),
         ("some_nam: 3", 'the --config file has "some_nam", and there is no such option; did you mean "some_name"?'),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from longform.errors import DataError
 from longform_text.data.files import KINDS, PARQUET
 from longform_text.data.records import read_records
-from longform_text.data.text import Document, ReadReport, read_documents
+from longform_text.data.text import Document, ReadReport, look, read_documents
 from longform_text.training.labels import examples_of
 
 ROWS = [{"text": "near", "label": "a"}, {"text": 'far "and"\tgood, ü', "label": "b"}]
@@ -111,6 +111,43 @@ def test_a_folder_reads_what_it_can_and_counts_the_rest(tmp_path: Path) -> None:
     assert [document.text for document in read_documents(tmp_path, report=report)] == ["near", "far"]
     names = [str(tmp_path / name) for name in ("LICENSE", "a.parquet.gz", "picture.png", "settings.json")]
     assert report == ReadReport(documents=2, passed_over_files=4, passed_over=names)
+
+
+BAD = {  # none of them can be read, the last one not to its end
+    "a.txt": ("Grüße".encode("latin-1"), "is not UTF-8"),
+    "b.csv": (b"body\nnear\n", 'no field "text"'),
+    "c.json.gz": (b"not gzip", "cannot be decompressed"),
+    "d.parquet": (b"PAR1", "not a readable parquet file"),
+    "e.jsonl": (LINES + b"{", "line 3: not valid JSON"),
+}
+
+
+def test_a_bad_file_of_a_folder_is_passed_over_and_named(tmp_path: Path) -> None:
+    for name, (content, _) in BAD.items():
+        write(tmp_path / name, content)
+    write(tmp_path / "good.txt", b"good")
+    report = ReadReport()
+    found = [document.text for document in read_documents(tmp_path, report=report)]
+    assert found == [*(row["text"] for row in ROWS), "good"]
+    assert (report.documents, report.passed_over_files, len(report.passed_over)) == (3, len(BAD), len(BAD))
+    for (name, (_, reason)), said in zip(BAD.items(), report.passed_over, strict=True):
+        assert said.startswith(f"{tmp_path / name}: ")
+        assert reason in said
+    look([tmp_path], "text")
+    for name, (_, reason) in BAD.items():
+        with pytest.raises(DataError, match=reason):  # named itself
+            list(read_documents(tmp_path / name, report=ReadReport()))
+    with pytest.raises(DataError, match="is not UTF-8"):  # nobody takes the names
+        list(read_documents(tmp_path))
+
+
+def test_a_folder_of_bad_files_is_refused_with_a_reason(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.csv", "c.json.gz"):
+        write(tmp_path / name, BAD[name][0])
+    with pytest.raises(DataError, match=r"no documents in .*; .*a\.txt.* is not UTF-8"):
+        list(read_documents(tmp_path, report=ReadReport()))
+    with pytest.raises(DataError, match="is not UTF-8"):
+        look([tmp_path], "text")
 
 
 def test_a_text_file_holds_no_records(tmp_path: Path) -> None:

@@ -83,14 +83,14 @@ def test_standard_input_and_data_sets_are_inputs_too(tmp_path: Path) -> None:
         before = os.dup(0)
         os.dup2(file.fileno(), 0)
         try:
-            with pytest.raises(ConfigurationError, match="which is read"):
+            with pytest.raises(ConfigurationError, match="the input"):
                 check_output(source, inputs=input_paths(("-",)))
         finally:
             os.dup2(before, 0)
             os.close(before)
-    with pytest.raises(ConfigurationError, match="which is read"):
+    with pytest.raises(ConfigurationError, match="the input"):
         check_output(source, inputs=input_paths((f"hf:{source}:train",)))
     for inputs in ((CorpusFiles((str(source),)),), ([source],), ("hub/name", [str(source)])):
-        with pytest.raises(ConfigurationError, match="which is read"):
+        with pytest.raises(ConfigurationError, match="the input"):
             check_output(source, inputs=input_paths(inputs))
     assert list(input_paths((None, object(), "hf:squad:train"))) == ["squad"]

@@ -163,7 +163,7 @@ def interrupted(folder: Path, source: Path, output: Path, settings: InferenceSet
 
 def test_what_an_unfinished_output_would_append_to_is_no_input(longform_folder: Path, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "out.jsonl.partial", texts(5))
-    with pytest.raises(ConfigurationError, match="which is read"):
+    with pytest.raises(ConfigurationError, match="the input"):
         embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS)
 
 
@@ -251,6 +251,16 @@ def test_settings_of_an_interrupted_run_that_are_a_list(longform_folder: Path, t
     (tmp_path / "out.jsonl.settings").write_text("[1]")
     with pytest.raises(CheckpointError, match=r"out\.jsonl\.settings\" is damaged \(it holds a list\)"):
         embed(longform_folder, source, output, SETTINGS)
+
+
+def test_a_bad_file_of_a_folder_is_passed_over(longform_folder: Path, tmp_path: Path) -> None:
+    write_lines(tmp_path / "texts/a.jsonl", ["near", "far"])
+    (tmp_path / "texts/b.txt").write_bytes(b"Gr\xfc\xdfe")
+    (tmp_path / "texts/c.txt").write_text("good")
+    found = embed(longform_folder, tmp_path / "texts", tmp_path / "out.jsonl", SETTINGS)
+    assert (found.documents, found.passed_over_files) == (3, 1)
+    assert f"{tmp_path / 'texts/b.txt'}: " in found.report
+    assert [Path(each["id"]).name for each in read_lines(tmp_path / "out.jsonl")] == ["a.jsonl:1", "a.jsonl:2", "c.txt"]
 
 
 def test_what_is_read_of_a_document_is_bounded(longform_folder: Path, tmp_path: Path) -> None:

@@ -89,18 +89,6 @@ def vectors(index: Index) -> np.ndarray:
         return Searched.of(database).vectors
 
 
-def test_a_title_is_added_to_each_passage(folder: Path, encoder: Encoder) -> None:
-    def unit(vectors: np.ndarray) -> np.ndarray:
-        return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
-
-    index = Index(folder / ".longform", encoder, chunk_tokens=24, title_weight=0.5).add(folder / "far.md")
-    chunk = encoder.encode_chunks(DOCUMENTS["far.md"], chunk_tokens=24, boundaries="sentences").vectors[0]
-    expected = unit(unit(chunk) + 0.5 * unit(encoder.encode("Far text")))
-    np.testing.assert_allclose(vectors(index)[0], expected, rtol=0, atol=2e-5)
-    with pytest.raises(ConfigurationError, match=r"title_weight: 0\.5 there, None now"):
-        open_index(folder, encoder)
-
-
 def test_only_what_is_new_or_changed_is_read(folder: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     reader = adding.read_file

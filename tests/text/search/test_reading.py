@@ -246,9 +246,58 @@ def test_records_have_ids_of_their_own_and_titles(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+PACKAGE = """<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/">
+    <metadata><dc:title> On
+    mills</dc:title></metadata>
+    <manifest><item id="b" href="text/two%20.xhtml"/><item id="a" href="one.xhtml"/></manifest>
+    <spine><itemref idref="a"/><itemref idref="b"/></spine></package>"""
+EPUB = {
+    "META-INF/container.xml": '<container><rootfiles><rootfile full-path="in/book.opf"/></rootfiles></container>',
+    "in/book.opf": PACKAGE,
+    "in/one.xhtml": "<html><head><title/></head><body><h1>Water</h1><p>It <a id='x'/>runs.</p></body></html>",
+    "in/text/two .xhtml": "<html><body><h1>Wind</h1><p>It&nbsp;blows <br>hard.</p></body></html>",
+}
+
+
+def test_chapters_of_epub(tmp_path: Path) -> None:
+    (path := tmp_path / "a.epub").write_bytes(zipped(EPUB))
+    (found,) = read(path)
+    assert (found.title, found.text.split()) == ("On mills", ["Water", "It", "runs.", "Wind", "It", "blows", "hard."])
+    assert (found.unit, Places.of(found).at(found.text.index("hard"))) == ("chapter", (2, "Wind"))
+
+
+ODT = """<office:document-content xmlns:office="o" xmlns:text="t" xmlns:table="u"><office:automatic-styles>
+    <text:p>style</text:p></office:automatic-styles><office:body><office:text><text:tracked-changes><text:p>gone</text:p>
+    </text:tracked-changes><text:h text:outline-level="2">Water</text:h><text:p>It<text:s/>runs<text:note>
+    <text:note-citation>1</text:note-citation><text:note-body><text:p>Oats.</text:p></text:note-body></text:note></text:p>
+    <table:table><table:table-column/><table:table-row><table:table-cell><text:p>rye</text:p></table:table-cell>
+    <table:table-cell><text:p>nine</text:p></table:table-cell></table:table-row></table:table></office:text></office:body>
+    </office:document-content>"""
+
+
+def test_headings_notes_and_tables_of_odt(tmp_path: Path) -> None:
+    (path := tmp_path / "a.odt").write_bytes(zipped({"content.xml": ODT}))
+    (found,) = read(path)
+    assert found.text.split() == ["Water", "It", "runs", "1", "Oats.", "rye", "nine"]
+    assert "rye nine" in found.text
+    assert Places.of(found).at(found.text.index("Oats"))[1] == "Water"
+
+
+def test_an_archive_that_grows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "LARGEST_ARCHIVE", 100)
+    (path := tmp_path / "a.odt").write_bytes(zipped({"content.xml": ODT}))
+    with pytest.raises(DataError, match="it unpacks to over 100 bytes"):
+        read(path)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
+        ("a.epub", zipped(EPUB)[:-30], "not a readable epub file"),
+        ("a.epub", zipped(EPUB | {"META-INF/container.xml": "<container/>"}), "not a readable epub file"),
+        ("a.epub", zipped(EPUB | {"in/book.opf": "<package>"}), "not a readable epub file"),
+        ("a.odt", zipped({"content.xml": "<text/>"}), "not a readable odt file"),
+        ("a.odt", zipped({"x": ""}), "not a readable odt file"),
         ("a.pdf", b"%PDF-1.4 no more", "not a readable pdf file"),
         ("a.pdf", b"", "not a readable pdf file"),
         ("a.docx", b"PK no zip", "not a readable docx file"),

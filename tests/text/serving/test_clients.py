@@ -5,7 +5,6 @@ import urllib.request
 from typing import Any
 
 import pytest
-from huggingface_hub import InferenceClient
 from starlette.testclient import TestClient
 
 from longform.errors import ConfigurationError
@@ -14,10 +13,7 @@ from longform_text.serving.settings import ServingSettings
 
 ORIGIN = {"Origin": "https://example.org"}
 OPTIONAL = {
-    "/v1/embeddings": ({"input": "x"}, ("model", "user", "dimensions", "encoding_format")),
-    "/embed": ({"inputs": "x"}, ("truncate", "truncation_direction", "prompt_name", "normalize", "dimensions")),
-    "/embed_all": ({"inputs": "x"}, ("truncate", "truncation_direction", "prompt_name")),
-    "/similarity": ({"inputs": {"source_sentence": "x", "sentences": ["y"]}}, ("parameters",)),
+    "/v1/embeddings": ({"input": "x"}, ("model", "user", "dimensions", "encoding_format", "prompt_name")),
     "/chunks": (
         {"inputs": "x"},
         (
@@ -25,10 +21,8 @@ OPTIONAL = {
             "titles",
         ),
     ),
-    "/tokenize": ({"inputs": "x"}, ("add_special_tokens", "prompt_name")),
-    "/attention": ({"inputs": "x"}, ("word", "head")),
-    "/predict": ({"inputs": "x"}, ("truncate", "truncation_direction", "raw_scores")),
-    "/rerank": ({"query": "x", "texts": ["y"]}, ("truncate", "raw_scores", "return_text")),
+    "/predict": ({"inputs": "x"}, ("raw_scores",)),
+    "/v1/rerank": ({"query": "x", "documents": ["y"]}, ("model", "top_n")),
 }  # fmt: skip
 LARGE = 20_000_000  # more than the buffers of a connection hold
 
@@ -40,7 +34,7 @@ def reranker(serve: Any, reranker_folder: Any) -> TestClient:
 
 @pytest.mark.parametrize("route", OPTIONAL)
 def test_null_is_the_default_of_every_optional_field(client: TestClient, reranker: TestClient, route: str) -> None:
-    asked = reranker if route in ("/predict", "/rerank") else client
+    asked = reranker if route in ("/predict", "/v1/rerank") else client
     body, names = OPTIONAL[route]
     plain = asked.post(route, json=body)
     assert plain.status_code == 200
@@ -55,32 +49,6 @@ def test_null_is_the_default_of_every_optional_field(client: TestClient, reranke
     assert all({"type": "null"} in fields["properties"][name]["anyOf"] for name in optional)
 
 
-@pytest.mark.parametrize("kind", ["embedding", "reranker"])
-def test_post_to_the_root_is_what_the_model_is_for(
-    kind: str, client: TestClient, reranker: TestClient, serve: Any, engine: Engine
-) -> None:
-    route, asked = {"embedding": ("/embed", client), "reranker": ("/rerank", reranker)}[kind]
-    found, right = (asked.post(path, json=OPTIONAL[route][0]) for path in ("/", route))
-    assert (found.status_code, found.json()) == (200, right.json())
-    locked = serve(engine, api_key="key")
-    assert locked.get("/").status_code == 200
-    assert locked.post("/", json={"inputs": "x"}).status_code == 401
-
-
-def test_the_client_of_huggingface_hub(
-    serve_at: Any, engine: Engine, classifier_folder: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # it would refuse this machine too
-    encoder = f"http://{serve_at(engine)}"
-    (vector,) = InferenceClient(model=encoder).feature_extraction("far")
-    assert vector.shape == (engine.encoder().get_embedding_dimension(),)
-    (near,) = InferenceClient(model=f"{encoder}/similarity").sentence_similarity("far", ["far"])
-    assert near == pytest.approx(1.0, abs=1e-3)
-    served = Engine.load(str(classifier_folder), ServingSettings())
-    best: Any = InferenceClient(model=f"http://{serve_at(served)}").text_classification("far")
-    assert best.label == served.classifier().predict(["far"])[0]["label"]  # of TEI's form it reads the first alone
-
-
 def test_the_model_by_its_name(client: TestClient) -> None:
     (model,) = client.get("/v1/models").json()["data"]
     assert client.get(f"/v1/models/{model['id']}").json() == model
@@ -89,17 +57,18 @@ def test_the_model_by_its_name(client: TestClient) -> None:
 
 
 def test_null_for_what_is_needed_is_refused(client: TestClient) -> None:
-    assert client.post("/embed", json={"inputs": None}).json()["error"] == "inputs: Field required"
-    assert client.post("/embed", content=b"null", headers={"Content-Type": "application/json"}).status_code == 422
-    assert client.post("/similarity", json={"inputs": {"source_sentence": None, "sentences": ["x"]}}).status_code == 422
+    refused = client.post("/v1/embeddings", json={"input": None})
+    assert refused.json()["error"]["message"] == "input: Field required"
+    null = client.post("/v1/embeddings", content=b"null", headers={"Content-Type": "application/json"})
+    assert null.status_code == 400
 
 
 def test_head_is_get_without_a_body(client: TestClient) -> None:
-    for path in ("/", "/health", "/ping", "/ui", "/metrics", "/info", "/v1/models", "/openapi.json", "/nowhere"):
+    for path in ("/", "/health", "/ui", "/metrics", "/info", "/v1/models", "/openapi.json", "/nowhere"):
         head, get = client.head(path), client.get(path)
         assert (head.status_code, head.content) == (get.status_code, b""), path
         assert head.headers["content-type" if get.content else "content-length"] is not None
-    assert client.head("/embed").status_code == 405
+    assert client.head("/v1/embeddings").status_code == 405
 
 
 @pytest.mark.parametrize("key", ["secret", "secret\n", " secret\r\n"])
@@ -125,21 +94,21 @@ def test_pages_of_an_origin_that_is_named_see_every_answer(serve: Any, engine: E
         allowed = client.options("/v1/embeddings", headers={**ORIGIN, **asked})
         assert (allowed.status_code, allowed.headers["access-control-allow-headers"]) == (200, headers)
     found = [
-        client.post("/embed", json={"inputs": "x"}, headers=ORIGIN),
-        client.post("/embed", json={"inputs": "x"}, headers={**ORIGIN, **key}),
-        client.post("/embed", json={"inputs": 3}, headers={**ORIGIN, **key}),
-        client.post("/embed", json={"inputs": "x" * 1000}, headers={**ORIGIN, **key}),
-        client.post("/embed", content=b"x", headers={**ORIGIN, **key}),
-        client.get("/embed", headers={**ORIGIN, **key}),
+        client.post("/v1/embeddings", json={"input": "x"}, headers=ORIGIN),
+        client.post("/v1/embeddings", json={"input": "x"}, headers={**ORIGIN, **key}),
+        client.post("/v1/embeddings", json={"input": 3}, headers={**ORIGIN, **key}),
+        client.post("/v1/embeddings", json={"input": "x" * 1000}, headers={**ORIGIN, **key}),
+        client.post("/v1/embeddings", content=b"x", headers={**ORIGIN, **key}),
+        client.get("/v1/embeddings", headers={**ORIGIN, **key}),
         client.get("/nowhere", headers={**ORIGIN, **key}),
         client.head("/health", headers=ORIGIN),
     ]
-    assert [each.status_code for each in found] == [401, 200, 422, 413, 415, 405, 404, 200]
+    assert [each.status_code for each in found] == [401, 200, 400, 413, 415, 405, 404, 200]
     for each in found:
         assert each.headers["access-control-allow-origin"] in ("https://example.org", "*")
         assert each.headers["access-control-expose-headers"] == "*"
     if origins != ("*",):
-        other = client.post("/embed", json={"inputs": "x"}, headers={"Origin": "https://other.example", **key})
+        other = client.post("/v1/embeddings", json={"input": "x"}, headers={"Origin": "https://other.example", **key})
         assert "access-control-allow-origin" not in other.headers
 
 
@@ -147,9 +116,9 @@ def test_pages_of_an_origin_that_is_named_see_every_answer(serve: Any, engine: E
 @pytest.mark.parametrize(
     ("path", "headers", "status"),
     [
-        ("/embed", {"Authorization": "Bearer key", "Content-Type": "application/json"}, 413),
-        ("/embed", {"Content-Type": "application/json"}, 401),
-        ("/embed", {"Authorization": "Bearer key", "Content-Type": "text/plain"}, 415),
+        ("/v1/embeddings", {"Authorization": "Bearer key", "Content-Type": "application/json"}, 413),
+        ("/v1/embeddings", {"Content-Type": "application/json"}, 401),
+        ("/v1/embeddings", {"Authorization": "Bearer key", "Content-Type": "text/plain"}, 415),
         ("/nowhere", {"Authorization": "Bearer key", "Content-Type": "application/json"}, 404),
         ("/health", {"Content-Type": "application/json"}, 405),
     ],

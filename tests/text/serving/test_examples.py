@@ -18,7 +18,7 @@ def test_speeches_are_named_and_given(client: TestClient) -> None:
     assert names[0] == "1790-Washington-1"
     assert client.get(f"/ui/examples/{names[0]}").json()["text"].startswith("Fellow-Citizens of the Senate")
     assert client.get("/ui/examples/..%2F..%2Fpyproject.toml").status_code == 404
-    assert client.get("/ui/examples/none").json()["error_type"] == "NotFound"
+    assert client.get("/ui/examples/none").json()["error"]["code"] == "not_found"
 
 
 def test_without_their_package_there_are_none(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,17 +48,17 @@ def run(work: Any, engine: Engine, **settings: Any) -> None:
 def test_concurrent_requests_and_their_tokens(engine: Engine) -> None:
     async def work(client: Any, service: Any) -> None:
         held = Held(service)
-        first = [asyncio.ensure_future(client.post("/embed", json={"inputs": "near far"})) for _ in range(2)]
+        first = [asyncio.ensure_future(client.post("/v1/embeddings", json={"input": "near far"})) for _ in range(2)]
         await until(lambda: service.tokens.taken == 8)
-        over = await client.post("/embed", json={"inputs": "near"})  # 3 tokens more
-        assert (over.status_code, over.json()["error_type"]) == (429, "Overloaded")
+        over = await client.post("/v1/embeddings", json={"input": "near"})  # 3 tokens more
+        assert (over.status_code, over.json()["error"]["code"]) == (429, "overloaded")
         assert over.headers["Retry-After"] == "1"
-        assert "8 tokens waiting, of at most 10" in over.json()["error"]
+        assert "8 tokens waiting, of at most 10" in over.json()["error"]["message"]
         assert (await client.get("/health")).status_code == 200
         held.go.set()
         assert [(await each).status_code for each in first] == [200, 200]
         await until(lambda: service.tokens.taken == service.requests.taken == 0)
-        assert (await client.post("/embed", json={"inputs": "near"})).status_code == 200
+        assert (await client.post("/v1/embeddings", json={"input": "near"})).status_code == 200
 
     run(work, engine, max_waiting_tokens=10)
 
@@ -66,7 +66,7 @@ def test_concurrent_requests_and_their_tokens(engine: Engine) -> None:
 def test_more_requests_than_are_answered_at_a_time(engine: Engine) -> None:
     async def work(client: Any, service: Any) -> None:
         held = Held(service)
-        first = [asyncio.ensure_future(client.post("/embed", json={"inputs": "x"})) for _ in range(3)]
+        first = [asyncio.ensure_future(client.post("/v1/embeddings", json={"input": "x"})) for _ in range(3)]
         await until(lambda: service.requests.taken == 3)
         over = await client.post("/v1/embeddings", json={"input": "x"})
         assert (over.status_code, over.json()["error"]["code"]) == (429, "overloaded")
@@ -78,17 +78,17 @@ def test_more_requests_than_are_answered_at_a_time(engine: Engine) -> None:
 
 def test_bytes_of_one_request(engine: Engine) -> None:
     async def parts(size: int) -> AsyncGenerator[bytes]:
-        yield b'{"inputs": "x'
+        yield b'{"input": "x'
         for _ in range(size // 10):
             yield b" " * 10
         yield b'"}'
 
     async def work(client: Any, service: Any) -> None:
-        long = await client.post("/embed", json={"inputs": "x" * 300})
-        assert (long.status_code, long.json()["error_type"]) == (413, "Validation")
-        streamed = await client.post("/embed", content=parts(300), headers=JSON)  # without Content-Length
+        long = await client.post("/v1/embeddings", json={"input": "x" * 300})
+        assert (long.status_code, long.json()["error"]["code"]) == (413, "request_too_large")
+        streamed = await client.post("/v1/embeddings", content=parts(300), headers=JSON)  # without Content-Length
         assert streamed.status_code == 413
-        assert (await client.post("/embed", content=parts(100), headers=JSON)).status_code == 200
+        assert (await client.post("/v1/embeddings", content=parts(100), headers=JSON)).status_code == 200
         assert service.requests.taken == 0
 
     run(work, engine, max_request_bytes=200)
@@ -96,14 +96,12 @@ def test_bytes_of_one_request(engine: Engine) -> None:
 
 def test_texts_and_tokens_of_one_request(engine: Engine) -> None:
     async def work(client: Any, service: Any) -> None:
-        assert (await client.post("/embed", json={"inputs": ["x"] * 4})).status_code == 413
-        assert (await client.post("/embed", json={"inputs": ["near far text"] * 3})).status_code == 200
-        over = await client.post("/embed", json={"inputs": ["near far text is long"] * 3})
-        assert (over.status_code, over.json()["error"]) == (
+        assert (await client.post("/v1/embeddings", json={"input": ["x"] * 4})).status_code == 413
+        assert (await client.post("/v1/embeddings", json={"input": ["near far text"] * 3})).status_code == 200
+        over = await client.post("/v1/embeddings", json={"input": ["near far text is long"] * 3})
+        assert (over.status_code, over.json()["error"]["message"]) == (
             413, "the request has 21 tokens, the server takes 20 at a time"
         )  # fmt: skip
-        states = await client.post("/embed_all", json={"inputs": "x"})
-        assert "48 tokens (16 for each, as its answer is larger)" in states.json()["error"]
 
     run(work, engine, max_texts=3, max_request_tokens=20)
 
@@ -111,13 +109,13 @@ def test_texts_and_tokens_of_one_request(engine: Engine) -> None:
 def test_a_request_whose_client_left(engine: Engine) -> None:
     async def work(client: Any, service: Any) -> None:
         held = Held(service)
-        leaving = asyncio.ensure_future(client.post("/embed", json={"inputs": "near"}))
+        leaving = asyncio.ensure_future(client.post("/v1/embeddings", json={"input": "near"}))
         await until(lambda: service.tokens.taken == 3)
         leaving.cancel()
         await until(lambda: service.tokens.taken == 0)
         assert service.waiting.counts()[0] == 0
         held.go.set()
-        assert (await client.post("/embed", json={"inputs": "x"})).status_code == 200
+        assert (await client.post("/v1/embeddings", json={"input": "x"})).status_code == 200
 
     run(work, engine)
 
@@ -125,11 +123,11 @@ def test_a_request_whose_client_left(engine: Engine) -> None:
 def test_after_the_stop_what_was_accepted_is_answered(engine: Engine) -> None:
     async def work(client: Any, service: Any) -> None:
         held = Held(service)
-        first = asyncio.ensure_future(client.post("/embed", json={"inputs": "near"}))
+        first = asyncio.ensure_future(client.post("/v1/embeddings", json={"input": "near"}))
         await until(lambda: service.tokens.taken == 3)
         service.stopping = True
-        refused = await client.post("/embed", json={"inputs": "near"})
-        assert (refused.status_code, refused.json()["error"]) == (503, "the server is stopping")
+        refused = await client.post("/v1/embeddings", json={"input": "near"})
+        assert (refused.status_code, refused.json()["error"]["message"]) == (503, "the server is stopping")
         held.go.set()
         assert (await first).status_code == 200
 
@@ -137,11 +135,11 @@ def test_after_the_stop_what_was_accepted_is_answered(engine: Engine) -> None:
 
     async def end(client: Any, service: Any) -> None:
         held = Held(service)
-        first = asyncio.ensure_future(client.post("/embed", json={"inputs": "near"}))
+        first = asyncio.ensure_future(client.post("/v1/embeddings", json={"input": "near"}))
         await until(lambda: service.tokens.taken == 3)
         service.stop()  # the time for it is over
         refused = await first
-        assert (refused.status_code, refused.json()["error"]) == (503, "the server has stopped")
+        assert (refused.status_code, refused.json()["error"]["message"]) == (503, "the server has stopped")
         held.go.set()
 
     run(end, engine)
@@ -156,7 +154,7 @@ def test_a_key_that_is_missing_or_wrong(engine: Engine, given: str | None) -> No
         assert (await client.get("/metrics", headers=headers)).status_code == 401
         assert (await client.get("/health", headers=headers)).status_code == 200
         allowed = {"Authorization": "Bearer key"}
-        assert (await client.post("/embed", json={"inputs": "x"}, headers=allowed)).status_code == 200
+        assert (await client.post("/v1/embeddings", json={"input": "x"}, headers=allowed)).status_code == 200
 
     run(work, engine, api_key="key")
 
@@ -165,8 +163,8 @@ def test_pages_of_other_origins_see_nothing(engine: Engine) -> None:
     asked = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
 
     async def closed(client: Any, service: Any) -> None:
-        assert (await client.options("/embed", headers=asked)).status_code == 405
-        answered = await client.post("/embed", json={"inputs": "x"}, headers=asked)
+        assert (await client.options("/v1/embeddings", headers=asked)).status_code == 405
+        answered = await client.post("/v1/embeddings", json={"input": "x"}, headers=asked)
         assert "access-control-allow-origin" not in answered.headers
 
     run(closed, engine)
@@ -177,7 +175,7 @@ def test_before_the_model_is_there(engine: Engine) -> None:
         service._engine = None
         for route in ("/health", "/info", "/v1/models"):
             assert (await client.get(route)).status_code == 503
-        assert (await client.post("/embed", json={"inputs": "x"})).status_code == 503
+        assert (await client.post("/v1/embeddings", json={"input": "x"})).status_code == 503
         assert (await client.get("/metrics")).status_code == 200
 
     run(work, engine)

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select, WebDriverWait
+from selenium.webdriver.support.ui import WebDriverWait
 
 from longform_text.serving.engine import Engine
 from longform_text.serving.settings import ServingSettings
@@ -116,36 +115,6 @@ def test_paste_ask_and_see_the_passage(browser: Any, address: str) -> None:
     assert browser.get_log("browser") == []
 
 
-def test_what_a_word_looks_at(browser: Any, address: str) -> None:
-    opened(browser, address)
-    find(browser, "tab-look").click()
-    paste(browser, "The near 🙂 text. <img src=x onerror=\"document.title='taken'\"> It is far, " + "and near " * 40)
-    said(browser, "words read. Choose one")
-    words = browser.find_elements("css selector", "#words span")
-    assert [word.text for word in words[:5]] == ["The", "near", "🙂", "text", "."]
-    assert "tokens are shown" in find(browser, "beyond").text
-    words[1].click()
-    said(browser, "on special tokens")
-    assert words[1].get_attribute("aria-selected") == "true"
-    assert max(float(word.value_of_css_property("background-color").rstrip(")").split(",")[-1]) for word in words) > 0.9
-    words[1].send_keys(Keys.ARROW_RIGHT)
-    browser.switch_to.active_element.send_keys(Keys.ENTER)
-    WebDriverWait(browser, 60).until(lambda _: words[2].get_attribute("aria-selected") == "true")
-    Select(find(browser, "layer")).select_by_visible_text("Layer 2")
-    said(browser, "on special tokens.")
-    Select(find(browser, "head")).select_by_visible_text("Head 2")
-    said(browser, "on special tokens. It took")
-    shot(browser, "look")
-    find(browser, "tab-search").click()
-    assert find(browser, "given").is_displayed()
-    assert not find(browser, "words").is_displayed()
-    find(browser, "tab-look").click()
-    find(browser, "other-look").click()
-    assert find(browser, "given").is_displayed()
-    assert browser.title == "Longform"
-    assert browser.get_log("browser") == []
-
-
 def test_a_folder_is_searched_and_what_is_no_text_left_out(browser: Any, address: str, tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text(f"The near text {number} is good. " * 20 + "It is short and far.")
@@ -231,7 +200,7 @@ def test_a_document_over_the_limit_and_a_key(browser: Any, serve_at: Any, engine
 
 def test_labels(browser: Any, serve_at: Any, classifier_folder: Path) -> None:
     opened(browser, serve_at(Engine.load(str(classifier_folder), ServingSettings())))
-    assert not find(browser, "tab-search").is_enabled()
+    assert not find(browser, "search").is_displayed()
     paste(browser, "a long text")
     said(browser, "It took")
     rows = browser.find_elements("css selector", "#labels tr")

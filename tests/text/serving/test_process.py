@@ -22,9 +22,13 @@ import pytest
 from longform_text.inference.encoders import Encoder
 
 pytestmark = pytest.mark.nightly
-BODY = b'{"inputs": ["near far"]}'
+BODY = b'{"input": ["near far"]}'
 LENGTH = str(len(BODY)).encode()
-HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " + LENGTH + b"\r\n\r\n"
+HEAD = (
+    b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+    + LENGTH
+    + b"\r\n\r\n"
+)
 
 
 class Server:
@@ -42,7 +46,7 @@ class Server:
 
     def ask(self, body: bytes = BODY) -> Any:
         kind = {"Content-Type": "application/json"}
-        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}/embed", body, kind)
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/embeddings", body, kind)
         with urllib.request.urlopen(asked, timeout=300) as answer:
             return json.load(answer)
 
@@ -53,7 +57,7 @@ class Server:
         """Requests for vectors that were accepted, answered or not."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=300) as answer:
             lines = answer.read().decode().splitlines()
-        named = ("longform_requests_running ", 'longform_requests_total{route="/embed"')
+        named = ("longform_requests_running ", 'longform_requests_total{route="/v1/embeddings"')
         return int(sum(float(line.split()[-1]) for line in lines if line.startswith(named))) - 1  # this one
 
     def ends(self, number: int = signal.SIGTERM) -> int:
@@ -109,12 +113,12 @@ def everything_or_reset(connection: socket.socket) -> bytes:
 
 
 def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
-    bodies = [json.dumps({"inputs": [text]}).encode() for text in ("near", "far " * 20, "long")]
+    bodies = [json.dumps({"input": [text]}).encode() for text in ("near", "far " * 20, "long")]
     with server.connection() as connection:
         heads = [HEAD.replace(LENGTH, str(len(body)).encode()) for body in bodies]
         heads[-1] = heads[-1].replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n")
         connection.sendall(b"".join(head + body for head, body in zip(heads, bodies, strict=True)))
-        found = re.findall(rb"\r\n\r\n(\[\[.*?\]\])", everything(connection))
+        found = re.findall(rb'\r\n\r\n(\{"object".*?"usage":\{.*?\}\})', everything(connection))
     assert [json.loads(each) for each in found] == [server.ask(body) for body in bodies]
 
 
@@ -140,14 +144,14 @@ def test_a_thousand_requests_at_once(server: Server, sentence_folder: Path) -> N
     def ask(numbers: range) -> None:
         sockets = [server.connection() for _ in numbers]
         for number, connection in zip(numbers, sockets, strict=True):
-            body = json.dumps({"inputs": [texts[number]]}).encode()
+            body = json.dumps({"input": [texts[number]]}).encode()
             head = HEAD.replace(LENGTH, str(len(body)).encode())
             connection.sendall(head.replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n") + body)
         for number, connection in zip(numbers, sockets, strict=True):
             with connection:
                 status, _, body = everything(connection).partition(b"\r\n\r\n")
             assert status.startswith(b"HTTP/1.1 200 "), status
-            found[number] = json.loads(body)[0]
+            found[number] = json.loads(body)["data"][0]["embedding"]
 
     threads = [threading.Thread(target=ask, args=(range(first, 1000, 4),)) for first in range(4)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""The routes of OpenAI, by its own client, and of text-embeddings-inference give what the inference engine gives."""
+"""The routes of OpenAI, by its own client, and those for labels and scores give what the inference engine gives."""
 
 import asyncio
 import base64
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
-import torch
 from starlette.testclient import TestClient
 
 from longform_text.inference.classifiers import Classifier
@@ -110,43 +109,22 @@ def reranker(serve: Serve, reranker_folder: Path) -> tuple[TestClient, Classifie
     return serve(engine), engine.classifier()
 
 
-def test_embed(client: TestClient, engine: Engine) -> None:
-    encoder = engine.encoder()
-    near(client.post("/embed", json={"inputs": TEXTS}).json(), encoder.encode(TEXTS))
-    near(client.post("/embed", json={"inputs": TEXTS[0]}).json(), encoder.encode(TEXTS[:1]))
-    plain = client.post("/embed", json={"inputs": TEXTS, "normalize": False}).json()
-    near(plain, encoder.encode(TEXTS, normalise=False))
-    assert not np.allclose(np.linalg.norm(plain, axis=1), 1.0)
-    asked = client.post("/embed", json={"inputs": TEXTS, "prompt_name": "query", "dimensions": 7}).json()
-    near(asked, encoder.encode(TEXTS, prompt_name="query", truncate_dim=7, normalise=True))
+def test_a_prompt_by_its_name(client: TestClient, ours: openai.OpenAI, encoder: Encoder) -> None:
+    for given in (TEXTS, [encoder.tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS]):
+        asked = ours.embeddings.create(input=given, model="tiny", dimensions=7, extra_body={"prompt_name": "query"})
+        near(vectors(asked), encoder.encode(TEXTS, prompt_name="query", truncate_dim=7, normalise=True))
+    with pytest.raises(openai.BadRequestError, match="its prompts: query, document"):
+        ours.embeddings.create(input="x", model="tiny", extra_body={"prompt_name": "other"})
 
 
-def test_long_texts_are_cut_on_either_side_or_refused(client: TestClient, engine: Engine) -> None:
-    encoder = engine.encoder()
-    cut = client.post("/embed", json={"inputs": [LONG, "x"], "truncate": True})
-    near(cut.json(), encoder.encode([LONG, "x"]))
+def test_long_texts_are_cut_or_refused(client: TestClient, serve: Serve, engine: Engine) -> None:
+    cut = client.post("/v1/embeddings", json={"input": [LONG, "x"]})
+    near([each["embedding"] for each in cut.json()["data"]], engine.encoder().encode([LONG, "x"]))
     assert cut.headers["X-Truncated-Tokens"] == str(200 - 62)
-    left = client.post("/embed", json={"inputs": LONG, "truncate": True, "truncation_direction": "Left"})
-    near(left.json(), encoder.encode([" ".join(LONG.split()[-62:])]))
-    refused = client.post("/embed", json={"inputs": [LONG, "x"], "truncate": False})
-    assert (refused.status_code, refused.json()["error_type"]) == (413, "Validation")
-    assert "text 0 has 202 tokens, the model takes 64" in refused.json()["error"]
-    assert "X-Truncated-Tokens" not in client.post("/embed", json={"inputs": TEXTS}).headers
-
-
-def test_embed_all_gives_the_states_of_all_tokens(client: TestClient, engine: Engine) -> None:
-    encoder = engine.encoder()
-    found = client.post("/embed_all", json={"inputs": TEXTS}).json()
-    for text, states in zip(TEXTS, found, strict=True):
-        inputs = encoder.tokenizer(text, return_tensors="pt")
-        with torch.inference_mode():
-            near(states, encoder.model(**inputs).last_hidden_state[0])
-
-
-def test_similarity(client: TestClient, engine: Engine) -> None:
-    body = {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS}}
-    vectors = engine.encoder().encode(TEXTS, normalise=True)
-    near(client.post("/similarity", json=body).json(), vectors @ vectors[0])
+    refused = serve(engine, on_long="error").post("/v1/embeddings", json={"input": [LONG, "x"]})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert "text 0 has 202 tokens, the model takes 64" in refused.json()["error"]["message"]
+    assert "X-Truncated-Tokens" not in client.post("/v1/embeddings", json={"input": TEXTS}).headers
 
 
 def test_predict_of_single_texts_and_pairs(classifier: tuple[TestClient, Classifier]) -> None:
@@ -165,48 +143,34 @@ def test_predict_of_single_texts_and_pairs(classifier: tuple[TestClient, Classif
     logits = ours.logits([("the near", "far text")])[0]
     near([each["score"] for each in pair], sorted(logits, reverse=True))
     mixed = client.post("/predict", json={"inputs": [["x"], ["x", "y"]]})
-    assert (mixed.status_code, mixed.json()["error"]) == (422, "inputs: 1 of 2 are pairs: either all are, or none")
+    assert (mixed.status_code, mixed.json()["error"]["message"]) == (
+        400, "inputs: 1 of 2 are pairs: either all are, or none"
+    )  # fmt: skip
 
 
 def test_rerank(reranker: tuple[TestClient, Classifier], client: TestClient) -> None:
     theirs, ours = reranker
     logits = ours.logits([("near", text) for text in TEXTS])[:, 0]
-    found = theirs.post(
-        "/rerank", json={"query": "near", "texts": TEXTS, "raw_scores": True, "return_text": True}
-    ).json()
+    found = theirs.post("/v1/rerank", json={"query": "near", "documents": TEXTS}).json()["results"]
     assert [each["index"] for each in found] == np.argsort(-logits).tolist()
-    assert [each["text"] for each in found] == [TEXTS[each["index"]] for each in found]
-    near([each["score"] for each in found], np.sort(logits)[::-1])
-    plain = theirs.post("/rerank", json={"query": "near", "texts": TEXTS}).json()
-    near([each["score"] for each in plain], 1 / (1 + np.exp(-np.sort(logits)[::-1])))
-    assert client.post("/rerank", json={"query": "near", "texts": TEXTS}).status_code == 424
+    near([each["relevance_score"] for each in found], 1 / (1 + np.exp(-np.sort(logits)[::-1])))
+    best = theirs.post("/v1/rerank", json={"query": "near", "documents": TEXTS, "top_n": 1}).json()
+    assert (best["results"], best["model"]) == (found[:1], theirs.get("/info").json()["model_id"])
 
 
 def test_a_model_of_another_kind_is_refused(client: TestClient, classifier: tuple[TestClient, Classifier]) -> None:
     labels, _ = classifier
     for route, body in [
-        ("/embed", {"inputs": "x"}), ("/embed_all", {"inputs": "x"}), ("/chunks", {"inputs": "x"}),
-        ("/similarity", {"inputs": {"source_sentence": "x", "sentences": ["y"]}}),
-        ("/rerank", {"query": "x", "texts": ["y"]}),
+        ("/v1/embeddings", {"input": "x"}), ("/chunks", {"inputs": "x"}),
+        ("/v1/rerank", {"query": "x", "documents": ["y"]}),
     ]:  # fmt: skip
         refused = labels.post(route, json=body)
-        assert (refused.status_code, refused.json()["error_type"]) == (424, "Backend"), route
-    assert labels.post("/v1/embeddings", json={"input": "x"}).json()["error"]["code"] == "model_not_found"
-    assert client.post("/predict", json={"inputs": "x"}).status_code == 424
-
-
-def test_tokenize(client: TestClient, engine: Engine) -> None:
-    (found,) = client.post("/tokenize", json={"inputs": "The near 12"}).json()
-    assert [each["id"] for each in found] == engine.runner.tokenizer("The near 12")["input_ids"]
-    assert [each["text"] for each in found] == ["[CLS]", "The", "near", "1", "2", "[SEP]"]
-    assert [(each["start"], each["stop"]) for each in found][1:3] == [(0, 3), (4, 8)]
-    assert [each["special"] for each in found] == [True, False, False, False, False, True]
-    (plain,) = client.post("/tokenize", json={"inputs": "The", "add_special_tokens": False}).json()
-    assert [each["text"] for each in plain] == ["The"]
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found"), route
+    assert client.post("/predict", json={"inputs": "x"}).status_code == 404
 
 
 def test_info_and_health(client: TestClient, classifier: tuple[TestClient, Classifier], sentence_folder: Path) -> None:
-    for route in ("/", "/health", "/ping"):
+    for route in ("/", "/health"):
         assert client.get(route).status_code == 200
     browser = client.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}, follow_redirects=False)
     assert (browser.status_code, browser.headers["location"]) == (307, "ui")
@@ -215,10 +179,3 @@ def test_info_and_health(client: TestClient, classifier: tuple[TestClient, Class
     assert str(sentence_folder.parent) not in client.get("/info").text
     labels = classifier[0].get("/info").json()
     assert labels["model_type"]["classifier"]["id2label"] == {"0": "bad", "1": "good", "2": "odd"}
-
-
-def test_an_unknown_prompt_says_which_there_are(client: TestClient, sentence_folder: Path) -> None:
-    refused = client.post("/embed", json={"inputs": "x", "prompt_name": "other"})
-    assert refused.status_code == 422
-    assert "its prompts: query, document" in refused.json()["error"]
-    assert str(sentence_folder.parent) not in refused.text

@@ -18,7 +18,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_
 def test_routes_keep_to_the_schema(address: str, mode: schemathesis.GenerationMode) -> None:
     schema = schemathesis.openapi.from_url(f"http://{address}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations()]
-    assert {"POST /v1/embeddings", "POST /embed", "POST /chunks"} <= {each.label for each in operations}
+    assert {"POST /v1/embeddings", "POST /v1/rerank", "POST /chunks"} <= {each.label for each in operations}
     failed = []
     for operation in operations:
         if mode == schemathesis.GenerationMode.NEGATIVE and operation.method.upper() == "GET":

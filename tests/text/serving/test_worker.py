@@ -56,14 +56,14 @@ def test_one_text_fails_alone(engine: Engine, failure: Any, caplog: pytest.LogCa
 
     async def ask() -> list[Any]:
         async with running(failing, batch_wait_ms=200) as (client, _):
-            return await asyncio.gather(*(client.post("/embed", json={"inputs": [text]}) for text in texts))
+            return await asyncio.gather(*(client.post("/v1/embeddings", json={"input": [text]}) for text in texts))
 
     with caplog.at_level(logging.INFO):
         found = asyncio.run(ask())
-    assert [each.status_code for each in found] == [424 if text == "a fuzz" else 200 for text in texts]
-    assert found[5].json() == {"error": "the model failed on this input", "error_type": "Backend"}
+    assert [each.status_code for each in found] == [500 if text == "a fuzz" else 200 for text in texts]
+    assert found[5].json()["error"]["message"] == "the model failed on this input"
     expected = encoder.encode(TEXTS)
-    vectors = [each.json()[0] for each in found if each.status_code == 200]
+    vectors = [each.json()["data"][0]["embedding"] for each in found if each.status_code == 200]
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
     assert max(model.batches) > 1 == min(model.batches)  # together first, then in halves
     assert SECRET not in caplog.text
@@ -76,10 +76,10 @@ def test_results_are_the_same_alone_in_a_batch_and_by_two_threads(engine: Engine
 
     async def ask(together: bool, **settings: Any) -> Any:
         async with running(engine, batch_tokens=256, **settings) as (client, service):
-            asked = [client.post("/embed", json={"inputs": [text], "truncate": True}) for text in texts]
+            asked = [client.post("/v1/embeddings", json={"input": [text]}) for text in texts]
             answers = await asyncio.gather(*asked) if together else [await each for each in asked]
             assert sum(worker.is_alive() for worker in service.workers) == settings.get("workers", 1)
-            return np.concatenate([each.json() for each in answers])
+            return np.array([each.json()["data"][0]["embedding"] for each in answers])
 
     alone = asyncio.run(ask(False))
     for settings in ({}, {"workers": 2}):

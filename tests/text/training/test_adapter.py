@@ -104,6 +104,11 @@ def test_one_that_comes_with_longform_is_known_by_its_name(
     for _ in range(2):  # the second time from the cache
         np.testing.assert_allclose(longform.Encoder.from_pretrained("tiny-48").encode(TEXTS), trained, atol=1e-6)
     (made,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    elsewhere = SentenceTransformer(longform.path_of("tiny-48"), device="cpu")
+    np.testing.assert_allclose(elsewhere.encode(TEXTS), trained, atol=1e-6)
+    assert longform.path_of(made) == str(made)
+    with pytest.raises(ConversionError, match='one of bundled, tiny-48; did you mean "tiny-48"'):
+        longform.path_of("tiny-49")
     write_lines(tmp_path / "texts.jsonl", TEXTS)
     monkeypatch.chdir(tmp_path)
     main(["embed", "tiny-48", "texts.jsonl", "--output", "vectors.jsonl"])

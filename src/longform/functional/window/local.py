@@ -38,7 +38,7 @@ def local_attention(
 
 
 def local_weights(query: Tensor, key: Tensor, *, reach: int, mask: Tensor | None = None) -> Tensor:
-    """The weights behind it: (B, h, n, 3 w), of the query's block and of both neighbours, w = ``reach``."""
+    """Weights of ``local_attention``, (B, h, n, 3 w): over a query's block and both neighbours, w = ``reach``."""
     batch, length = query.shape[:2]
     own, around = _positions(length, reach, query.device)
     logits = _gather(query, own) * query.shape[-1] ** -0.5 @ _gather(key, around).transpose(-1, -2)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from longform.layers.options import AttentionOptions
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForCausalLM, LinformerForMaskedLM
 from longform.pretrained.tokenizers import vocabulary_size
@@ -25,9 +26,13 @@ def full_attention_twin(model: Mapping[str, Any]) -> dict[str, Any]:
     length = model.get("max_position_embeddings", 512)
     dropped = {
         "projection", "projection_sharing", "projection_init", "freeze_projection", "memory_budget", "selected_slots",
+        "tokens_per_slot",
     }  # fmt: skip
     kept = {name: value for name, value in model.items() if name not in dropped}
-    return {**kept, "projection": "mean", "projected_length": length, "attention_window": length}
+    attention = {name: model[name] for name in ("projection", "projection_init", "short_convolution") if name in model}
+    taps = AttentionOptions(**attention).taps
+    whole = {"projected_length": length, "attention_window": length, "short_convolution": taps}
+    return {**kept, "projection": "mean", **whole}
 
 
 def config_for(

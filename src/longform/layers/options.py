@@ -1,12 +1,17 @@
-"""Checks of which attention options go together; every mismatch is a ConfigurationError that says what to change."""
+"""Options of attention, with their defaults, and checks of which go together.
+
+Every mismatch is a ConfigurationError that says what to change.
+"""
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from longform.choices import (
+    DEFAULT_PROJECTION,
+    DEFAULT_SHARING,
     NAMED_PROJECTIONS,
     POOLED,
     PROJECTION_INITS,
@@ -43,8 +48,8 @@ class Projection:
     Raises ConfigurationError for names that there are not.
     """
 
-    kind: str = "linear"
-    sharing: str = "headwise"
+    kind: str = DEFAULT_PROJECTION
+    sharing: str = DEFAULT_SHARING
     init: str = "block_mean"
     frozen: bool = False
     sink_tokens: int = 0
@@ -55,35 +60,21 @@ class Projection:
 
     def __post_init__(self) -> None:
         check_choice("projection", self.kind, PROJECTIONS)
-        check_choice("sharing", self.sharing, SHARINGS)
-        check_choice("init", self.init, PROJECTION_INITS)
+        check_choice("projection_sharing", self.sharing, SHARINGS)
+        check_choice("projection_init", self.init, PROJECTION_INITS)
 
     @classmethod
-    def of(cls, projection: "str | Projection", *, sinks: int = 0) -> "Projection":
-        """A Projection of its name, or as it is; ``sinks``: leading tokens seen exactly.
-
-        Raises ConfigurationError for a name that there is not.
-        """
-        if not isinstance(projection, Projection):
-            check_choice("projection", projection, PROJECTION_NAMES)
-            fields: dict[str, Any] = {"kind": projection} | NAMED_PROJECTIONS.get(projection, {})
-            projection = cls(**fields)
-        return replace(projection, sink_tokens=sinks) if sinks else projection
-
-
-TAPS = 5  # of the short convolution where nothing is said
-
-
-def short_convolution_taps(kind: str, taps: int | None) -> int:
-    """Taps of the short convolution in front of a projection of ``kind``: ``taps``, or where they are None, none before
-    E and F of a whole text, as the paper has it, and 5 before runs.
-    """
-    if taps is not None:
-        return taps
-    return TAPS if PROJECTION_KINDS[kind].covers_runs else 0
+    def of(cls, projection: "str | Projection") -> "Projection":
+        """A Projection of its name, or as it is. Raises ConfigurationError for a name that there is not."""
+        if isinstance(projection, Projection):
+            return projection
+        check_choice("projection", projection, PROJECTION_NAMES)
+        named: dict[str, Any] = {"kind": projection} | NAMED_PROJECTIONS.get(projection, {})
+        return cls(**named)
 
 
 ENDLESS = 2**32  # slots where texts have no longest length
+TAPS = 5  # of the short convolution where nothing is said
 RUN = 4  # tokens of a slot where nothing is said
 LATENTS = 64  # slots of tokens without an order where nothing is said
 
@@ -96,30 +87,174 @@ class Lengths:
     slots: tuple[int, ...]
     fixed: bool
 
-    @classmethod
-    def of(
-        cls, max_length: int | None, projected_length: Any, tokens_per_slot: int | None, *, kind: str, heads: int,
-        fixed: bool, window: int | None = None,
-    ) -> "Lengths":  # fmt: skip
-        """Lengths of a layer's options: k, a list of them, "auto" (see LinformerAttention), or the tokens of a slot, of
-        which there are 4 where neither is said.
 
-        k is at most N. Raises ConfigurationError where a length is missing or senseless.
+# Other names of options, which are taken for them: those that Longform had, and that other packages have.
+OTHER_NAMES = {"sharing": "projection_sharing", "num_prefix_tokens": "sink_tokens"}
+
+
+def by_our_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """``options`` under the names that they have here. Raises ConfigurationError for one that is given by two."""
+    if twice := [name for name in options if OTHER_NAMES.get(name, "") in options]:
+        raise ConfigurationError(f"{twice[0]!r} is another name of {OTHER_NAMES[twice[0]]!r}: give one of them")
+    return {OTHER_NAMES.get(name, name): value for name, value in options.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions:
+    """Options of attention, which LinformerAttention, LinformerEncoder, the stand-ins for torch's modules,
+    LinformerConfig and ``convert`` take by these names, with these defaults.
+
+    LinformerAttention says what ``projection``, ``projected_length``, ``tokens_per_slot``, ``attention_window``,
+    ``selected_slots`` and ``short_convolution`` are, Projection the others: ``projection_sharing`` is its ``sharing``,
+    ``projection_init`` its ``init``, ``freeze_projection`` its ``frozen``; ``sink_tokens`` and ``memory_budget`` have
+    its names. A value other than the default goes before the one in a Projection.
+
+    Raises ConfigurationError for a name that there is not, and for two lengths of a slot.
+    """
+
+    projection: str | Projection = DEFAULT_PROJECTION
+    projected_length: Any = None
+    tokens_per_slot: int | None = None
+    projection_sharing: str = DEFAULT_SHARING
+    projection_init: str = "block_mean"
+    freeze_projection: bool = False
+    attention_window: int | None = None
+    selected_slots: int = 0
+    memory_budget: float | None = None
+    sink_tokens: int = 0
+    short_convolution: int | None = None
+
+    of_projection: Projection = field(init=False)  # how keys and values are shortened
+
+    def __post_init__(self) -> None:
+        said = {name: getattr(self, name) for name in OF_PROJECTION if getattr(self, name) != getattr(type(self), name)}
+        chosen = replace(Projection.of(self.projection), **{OF_PROJECTION[name]: x for name, x in said.items()})
+        object.__setattr__(self, "of_projection", chosen)
+        if self.projected_length is not None and self.tokens_per_slot is not None:
+            raise ConfigurationError(
+                f"projected_length={self.projected_length!r} and tokens_per_slot={self.tokens_per_slot} both say how "
+                "long a slot is: give one of them"
+            )
+
+    @property
+    def taps(self) -> int:
+        """Taps of the short convolution: where nothing is said none before E and F of a whole text, as the paper has
+        it, and 5 before runs.
         """
+        if self.short_convolution is not None:
+            return self.short_convolution
+        return TAPS if PROJECTION_KINDS[self.of_projection.kind].covers_runs else 0
+
+    def lengths(self, max_length: int | None, *, heads: int, fixed: bool = False, capped: bool = True) -> Lengths:
+        """Lengths for texts of ``max_length`` tokens, None for any: k, a list of them, "auto" (see LinformerAttention),
+        or the tokens of a slot, of which there are 4 where neither is said.
+
+        ``capped``: k is at most N, where ``check`` would refuse more. Raises ConfigurationError where a length is
+        missing or senseless.
+        """
+        kind, tokens_per_slot = self.of_projection.kind, self.tokens_per_slot
         if not PROJECTION_KINDS[kind].has_order:
             _check_no_runs(tokens_per_slot, kind)
             longest = max_length or ENDLESS
-            return cls(longest, _listed_slots(projected_length or LATENTS, longest, heads), fixed)
-        if projected_length is None and tokens_per_slot is None:
+            return Lengths(
+                longest, _listed_slots(self.projected_length or min(LATENTS, longest), longest, heads, capped), fixed
+            )
+        if self.projected_length is None and tokens_per_slot is None:
             tokens_per_slot = RUN
         _check_longest(max_length, tokens_per_slot, kind)
         if tokens_per_slot is not None:
-            _check_run(tokens_per_slot, window)
+            _check_run(tokens_per_slot, self.attention_window)
             slots = ENDLESS if max_length is None else -(-max_length // tokens_per_slot)
             runs = kind in POOLED
-            return cls(slots * tokens_per_slot if runs else max_length or 0, (slots,) * heads, runs)
+            return Lengths(slots * tokens_per_slot if runs else max_length or 0, (slots,) * heads, runs)
         assert max_length is not None
-        return cls(max_length, _listed_slots(projected_length, max_length, heads), fixed)
+        return Lengths(max_length, _listed_slots(self.projected_length, max_length, heads, capped), fixed)
+
+    def settled(self, max_length: int, *, heads: int) -> "AttentionOptions":
+        """These options with the taps and the length of a slot said: of runs by its tokens, of E by their number k."""
+        if isinstance(self.projected_length, int | list | tuple):
+            return replace(self, short_convolution=self.taps)
+        chosen = self.of_projection
+        if self.projected_length is None and chosen.kind in POOLED and not chosen.places:
+            return replace(self, short_convolution=self.taps, tokens_per_slot=self.tokens_per_slot or RUN)
+        k = self.lengths(max_length, heads=heads).slots[0]
+        return replace(self, short_convolution=self.taps, tokens_per_slot=None, projected_length=k)
+
+    def of_layers(self, *, num_layers: int, num_heads: int) -> tuple["AttentionOptions", ...]:
+        """Options of every layer, where k is one for all, a list per layer, or a list per layer of lists per head.
+
+        Raises ConfigurationError for a list of another length, and for several k where all layers share E.
+        """
+        k = self.projected_length
+        if not isinstance(k, list | tuple):
+            return (self,) * num_layers
+        if len(k) != num_layers:
+            raise ConfigurationError(
+                f"projected_length lists {len(k)} layers, the model has num_hidden_layers={num_layers}"
+            )
+        rows = [tuple(entry) if isinstance(entry, list | tuple) else (entry,) * num_heads for entry in k]
+        if self.of_projection.sharing == "layerwise" and len(set(rows)) > 1:
+            raise ConfigurationError(
+                "projected_length differs between layers, which projection_sharing='layerwise' cannot have: one E for "
+                "all layers has one k; use 'headwise' or 'key_value'"
+            )
+        return tuple(replace(self, projected_length=row) for row in rows)
+
+    def check(
+        self,
+        sizes: Lengths,
+        *,
+        hidden_size: int,
+        num_heads: int,
+        head_dim: int | None = None,
+        causal: bool = False,
+        tile: tuple[int, ...] | None = None,
+        model_slots: tuple[int, ...] = (),
+    ) -> None:
+        """Raise ConfigurationError where the options of an attention layer of ``sizes`` do not go together.
+
+        ``model_slots``: k of the heads of all layers; what is said about a window holds for these. Messages have the
+        layer's words, ``in_model_words`` a configuration's.
+        """
+        chosen, window, max_length, head_slots = self.of_projection, self.attention_window, sizes.tokens, sizes.slots
+        head_size(hidden_size, num_heads, head_dim)
+        _check_slots(head_slots, num_heads, max_length, chosen.sharing)
+        if not PROJECTION_KINDS[chosen.kind].has_matrices and chosen.sharing in ("key_value", "layerwise"):
+            raise ConfigurationError(
+                f"projection={chosen.kind!r} has no E and F to share, so projection_sharing={chosen.sharing!r} means "
+                "nothing; leave it at 'headwise' ('none' where k differs between heads)"
+            )
+        if chosen.sink_tokens < 0 or chosen.sink_tokens >= min(head_slots):
+            raise ConfigurationError(
+                f"sink_tokens={chosen.sink_tokens} must be at least 0 and less than projected_length="
+                f"{min(head_slots)} (the smallest there is): fewer sinks, or more slots"
+            )
+        _check_taps(self.taps)
+        if chosen.places:
+            _check_places(chosen, max_length, window, tile, causal=causal)
+        if causal:  # before the window, which it needs
+            _check_causal(chosen.kind, window, head_slots, max_length)
+        _check_window(window, chosen.memory_budget, chosen.kind, model_slots or head_slots, max_length)
+        _check_selection(self.selected_slots, window, chosen.kind, causal=causal)
+
+
+OF_PROJECTION = {  # fields of a Projection by the names of options
+    "projection_sharing": "sharing",
+    "projection_init": "init",
+    "freeze_projection": "frozen",
+    "sink_tokens": "sink_tokens",
+    "memory_budget": "memory_budget",
+}
+OPTIONS = tuple(each.name for each in fields(AttentionOptions) if each.init)
+
+
+def _check_taps(taps: int) -> None:
+    if taps and (taps < 3 or taps % 2 == 0):
+        near = max(3, taps - 1), max(3, taps + 1)
+        raise ConfigurationError(
+            f"short_convolution={taps} must be an odd number of tokens from 3 on, as many on either side of each; use "
+            f"{' or '.join(map(str, dict.fromkeys(near)))}, or 0 for none"
+        )
 
 
 def _check_no_runs(tokens_per_slot: int | None, kind: str) -> None:
@@ -163,58 +298,11 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ConfigurationError(f"{name}={value!r} is not known; choose one of {', '.join(map(repr, allowed))}{near}")
 
 
-def check_attention(
-    *,
-    hidden_size: int,
-    num_heads: int,
-    head_dim: int | None = None,
-    max_length: int,
-    head_slots: tuple[int, ...],
-    options: Projection,
-    attention_window: int | None,
-    selected_slots: int = 0,
-    short_convolution: int = 0,
-    causal: bool = False,
-    tile: tuple[int, ...] | None = None,
-    model_slots: tuple[int, ...] = (),
-) -> None:
-    """Check the options of one attention layer; ``head_slots`` is k of each head, ``model_slots`` of those of all.
-
-    ``options``: a Projection. What is said about a window holds for all layers. Messages have the layer's words,
-    ``in_model_words`` a configuration's.
-    """
-    projection, sharing, sink_tokens = options.kind, options.sharing, options.sink_tokens
-    head_size(hidden_size, num_heads, head_dim)
-    _check_slots(head_slots, num_heads, max_length, sharing)
-    if not PROJECTION_KINDS[projection].has_matrices and sharing in ("key_value", "layerwise"):
-        raise ConfigurationError(
-            f"projection={projection!r} has no E and F to share, so sharing={sharing!r} means nothing; "
-            "leave it at 'headwise' ('none' where k differs between heads)"
-        )
-    if sink_tokens < 0 or sink_tokens >= min(head_slots):
-        raise ConfigurationError(
-            f"sink_tokens={sink_tokens} must be at least 0 and less than projected_length={min(head_slots)} (the "
-            "smallest there is): fewer sinks, or more slots"
-        )
-    if short_convolution and (short_convolution < 3 or short_convolution % 2 == 0):
-        near = max(3, short_convolution - 1), max(3, short_convolution + 1)
-        raise ConfigurationError(
-            f"short_convolution={short_convolution} must be an odd number of tokens from 3 on, as many on either side "
-            f"of each; use {' or '.join(map(str, dict.fromkeys(near)))}, or 0 for none"
-        )
-    if options.places:
-        _check_places(options, max_length, attention_window, tile, causal=causal)
-    if causal:  # before the window, which it needs
-        _check_causal(projection, attention_window, head_slots, max_length)
-    _check_window(attention_window, options.memory_budget, projection, model_slots or head_slots, max_length)
-    _check_selection(selected_slots, attention_window, projection, causal=causal)
-
-
 def _check_places(options: Projection, max_length: int, window: Any, tile: Any, *, causal: bool) -> None:
     """Raise ConfigurationError where a mixture of all places cannot be added to weighted means."""
     refused = {
         "a projection of kind": options.kind if options.kind != "weighted_mean" else "",
-        "num_prefix_tokens": options.sink_tokens,
+        "sink_tokens": options.sink_tokens,
         "attention_window": window,
         "tile": tile,
         "causal": causal,
@@ -224,27 +312,17 @@ def _check_places(options: Projection, max_length: int, window: Any, tile: Any, 
     if wrong:
         raise ConfigurationError(
             "'content_and_place' (places=True) adds a learned mixture of all places to weighted means of runs, so it "
-            f"needs max_length and takes no window, tile, num_prefix_tokens or causal=True, not {wrong}; take the "
+            f"needs max_length and takes no window, tile, sink_tokens or causal=True, not {wrong}; take the "
             "default projection"
         )
 
 
-MODEL_WORDS = {
-    "max_length": "max_position_embeddings",
-    "num_heads": "num_attention_heads",
-    "sharing": "projection_sharing",
-    "init": "projection_init",
-    "num_prefix_tokens": "sink_tokens",
-}
+MODEL_WORDS = {"max_length": "max_position_embeddings", "num_heads": "num_attention_heads"}
 
 
 def in_model_words(message: str) -> str:
     """A layer's ``message`` with the names that a configuration has for its arguments."""
-    return re.sub(
-        r"\b(max_length|num_heads|num_prefix_tokens|(?:sharing|init)(?==))\b",
-        lambda found: MODEL_WORDS[found[1]],
-        message,
-    )
+    return re.sub(rf"\b({'|'.join(MODEL_WORDS)})\b", lambda found: MODEL_WORDS[found[1]], message)
 
 
 def head_size(hidden_size: int, num_heads: int, head_dim: int | None = None) -> int:
@@ -361,8 +439,8 @@ def _check_slots(head_slots: tuple[int, ...], num_heads: int, max_length: int, s
             )
     if len(set(head_slots)) > 1 and sharing != "none":
         raise ConfigurationError(
-            f"projected_length differs between heads ({sorted(set(head_slots))}), which sharing={sharing!r} "
-            "cannot have: one E for all heads has one k; use sharing='none'"
+            f"projected_length differs between heads ({sorted(set(head_slots))}), which projection_sharing="
+            f"{sharing!r} cannot have: one E for all heads has one k; use projection_sharing='none'"
         )
 
 
@@ -373,14 +451,14 @@ def _check_run(tokens_per_slot: int, window: int | None) -> None:
         )
 
 
-def _listed_slots(projected_length: Any, max_length: int, heads: int) -> tuple[int, ...]:
-    """The k of each head, at most ``max_length``."""
+def _listed_slots(projected_length: Any, max_length: int, heads: int, capped: bool) -> tuple[int, ...]:
+    """The k of each head, at most ``max_length`` where it is ``capped``."""
     if projected_length == "auto":
-        projected_length = max(64, min(256, -(-max_length // RUN)))
+        projected_length = min(max_length, max(64, min(256, -(-max_length // RUN))))
     if isinstance(projected_length, str):
         raise ConfigurationError(f"projected_length={projected_length!r} must be a number of slots, or 'auto'")
     listed = (projected_length,) * heads if isinstance(projected_length, int) else tuple(projected_length)
-    return tuple(min(k, max_length) if isinstance(k, int) else k for k in listed)
+    return tuple(min(k, max_length) if capped and isinstance(k, int) else k for k in listed)
 
 
 def _check_window(
@@ -431,24 +509,3 @@ def fitting_slots(*, max_length: int, window: int, least: int = 1) -> int:
     """The smallest k of at least ``least`` whose slots divide the ``window``."""
     ks = (-(-max_length // size) for size in range(window, 0, -1) if window % size == 0)
     return next(k for k in ks if k >= least and window % base_slot_size(max_length=max_length, slots=k) == 0)
-
-
-def layer_slots(
-    projected_length: int | list[int] | list[list[int]], *, num_layers: int, num_heads: int, sharing: str
-) -> tuple[tuple[int, ...], ...]:
-    """k of every head of every layer from an int, a list per layer, or a list per layer of lists per head."""
-    if isinstance(projected_length, int):
-        return ((projected_length,) * num_heads,) * num_layers
-    if len(projected_length) != num_layers:
-        raise ConfigurationError(
-            f"projected_length lists {len(projected_length)} layers, the model has num_hidden_layers={num_layers}"
-        )
-    rows = tuple(
-        tuple(entry) if isinstance(entry, list | tuple) else (entry,) * num_heads for entry in projected_length
-    )
-    if sharing == "layerwise" and len(set(rows)) > 1:
-        raise ConfigurationError(
-            "projected_length differs between layers, which projection_sharing='layerwise' cannot have: one E for all "
-            "layers has one k; use 'headwise' or 'key_value'"
-        )
-    return rows
