@@ -73,7 +73,8 @@ def carry_out(
     ``doing``: what is shown to be going on.
     """
     args = trainer.args
-    trainer.add_callback(Saves(settings.arguments.get("save_steps")))
+    if run.kept:
+        trainer.add_callback(Saves(settings.arguments.get("save_steps")))
     if settings.max_minutes is not None:
         trainer.add_callback(Minutes(settings.max_minutes))
     if patience := getattr(settings, "early_stopping_patience", None):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from longform.errors import ConfigurationError
 from longform.files import content_key, read_json, write_json
@@ -109,6 +109,7 @@ def finetune(
         limit = token_limit(opened.model, opened.tokenizer)
         max_length = checked_limit(limit, settings.max_length, name="the model")
         taught, held = task.parts(opened.tokenizer, max_length, progress=shown)
+        held.rows.sort(key=lambda row: -len(row["input_ids"]))  # little of a batch is padding; no score asks for order
         if shown:
             print(_understood(task, taught, held, max_length), file=sys.stderr)
         how = task.remembered(max_length, {} if isinstance(train, tuple) else fields)
@@ -133,7 +134,6 @@ def finetune(
                 train_dataset=taught.rows,
                 eval_dataset=held.rows,
                 data_collator=task.collator(opened.tokenizer),
-                compute_metrics=task.compute_metrics,
                 tokens_per_forward=settings.tokens_per_forward,
                 head_learning_rate=settings.head_learning_rate,
             )
@@ -164,17 +164,29 @@ def _trained(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The log history, and the numbers of the best step; the folder is finished."""
     taught, held = parts
+    measured: dict[int, dict[str, Any]] = {}  # by step, with what the log history does not hold
+
+    def measure(found: EvalPrediction) -> dict[str, float]:
+        scores = measured[trainer.state.global_step] = task.scores(found.predictions, found.label_ids)
+        return {name: value for name, value in scores.items() if isinstance(value, float)}
+
+    trainer.compute_metrics = measure
     with learning(opened.model):
         carry_out(trainer, run, settings, doing="fine-tuning", shown=shown)
-    validation: Any = held.rows
-    found: Any = trainer.predict(validation, metric_key_prefix="eval")
-    steps, best = trainer.state.global_step, trainer.state.best_global_step
+    state = trainer.state
+    best = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
+    if best in measured:
+        loss = next(row["eval_loss"] for row in state.log_history if row["step"] == best and "eval_loss" in row)
+        scores = {"loss": loss, **measured[best]}
+    else:  # it was in an earlier start of the run, or not at all
+        validation: Any = held.rows
+        found: Any = trainer.predict(validation, metric_key_prefix="eval")
+        scores = {"loss": found.metrics["eval_loss"], **task.scores(found.predictions, found.label_ids)}
     metrics = {
-        "loss": found.metrics["eval_loss"],
-        **task.scores(found.predictions, found.label_ids),
-        "best_step": best or steps,
+        **scores,
+        "best_step": best,
         "texts_truncated": taught.truncated,
-        "steps": steps,
+        "steps": state.global_step,
     }
     metric = str(trainer.args.metric_for_best_model or task.metrics[0])
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
-from transformers import DataCollatorWithPadding, EvalPrediction
+from transformers import DataCollatorWithPadding
 
 from longform.errors import ConfigurationError, InputError
 from longform_text.data.batching import tokenize
@@ -104,11 +104,6 @@ class TextTask:
     def collator(self, tokenizer: Any) -> Any:
         """Collator that makes a batch of rows."""
         return DataCollatorWithPadding(tokenizer)
-
-    def compute_metrics(self, found: EvalPrediction) -> dict[str, float]:
-        """Numbers of the validation part."""
-        scores = self.scores(found.predictions, found.label_ids)
-        return {name: value for name, value in scores.items() if isinstance(value, float)}
 
     def scores(self, logits: Any, targets: Any) -> dict[str, Any]:
         """Every measurement, with ``confusion`` and ``labels`` for single labels; ``logits`` (N, L)."""

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
-from transformers import DataCollatorForTokenClassification, EvalPrediction
+from transformers import DataCollatorForTokenClassification
 
 from longform.errors import DataError, InputError, some
 from longform_text.data.given import python_values
@@ -122,11 +122,6 @@ class TokenTask:
     def collator(self, tokenizer: Any) -> Any:
         """Collator that makes a batch of rows."""
         return DataCollatorForTokenClassification(tokenizer, label_pad_token_id=IGNORED)
-
-    def compute_metrics(self, found: EvalPrediction) -> dict[str, float]:
-        """Numbers of the validation part."""
-        scores = self.scores(found.predictions, found.label_ids)
-        return {name: value for name, value in scores.items() if isinstance(value, float)}
 
     def scores(self, logits: Any, targets: Any) -> dict[str, Any]:
         """Scores of the labels of words; ``logits`` (N, n, L), ``targets`` long (N, n)."""
