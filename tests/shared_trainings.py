@@ -12,17 +12,18 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from longform_text.data.tokenizer_training import TokenizerSettings
-from longform_text.training.engine.settings import FinetuningSettings
-from longform_text.training.engine.trainer import Training
 from longform_text.training.finetuning.run import finetune
+from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.pretraining.run import pretrain
 from longform_text.training.pretraining.settings import PretrainingSettings
+from longform_text.training.trainer import Trainer
 
 MODEL = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
     "max_position_embeddings": 32, "projection": "linear", "projected_length": 4, "projection_sharing": "layerwise",
     "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
+FSDP = {"fsdp": "full_shard", "fsdp_config": {"fsdp_version": 2, "reshard_after_forward": True}}
 
 
 class Trained(NamedTuple):
@@ -49,32 +50,35 @@ def _as_of_torchrun() -> None:
 
 
 def _trained(model: Any, records: list[dict[str, Any]], measured: float) -> Trained:
-    losses = [row["loss"] for row in records if row["event"] == "train"]
-    assert type(model).__name__.startswith(("Linformer", "Bert")), type(model)
-    return Trained(losses, measured, {name: tensor.clone() for name, tensor in model.state_dict().items()})
+    losses = [row["loss"] for row in records if "loss" in row]
+    weights = {
+        name: (x.full_tensor() if hasattr(x, "full_tensor") else x).clone() for name, x in model.state_dict().items()
+    }
+    return Trained(losses, measured, weights)
 
 
 def pretrained(texts: list[str], output: Path, *, stopped_at: int | None = None, **more: Any) -> Trained | None:
     """Twenty steps of a pre-training, or as many of them until it is stopped: then None."""
     _as_of_torchrun()
     chosen: dict[str, Any] = {
-        "tokens_per_step": 128, "tokens_per_forward": 64, "max_steps": 20, "learning_rate": 3e-3, "evaluations": 0,
-        "validation_tokens": 150, "dtype": "float32", "packing": "documents", "save_every_steps": 8,
+        "tokens_per_step": 128, "tokens_per_forward": 64, "max_steps": 20, "learning_rate": 3e-3, "eval_strategy": "no",
+        "validation_tokens": 150, "bf16": False, "use_cpu": True, "objective": "causal", "save_steps": 8,
     }  # fmt: skip
-    step = Training._take_step
+    config = MODEL | {"projection": "mean", "projection_sharing": "none", "attention_window": 8}
+    step = Trainer.training_step
 
-    def stopping(self: Any, *given: Any) -> None:
-        if self.step == stopped_at:
+    def stopping(self: Any, *given: Any) -> Any:
+        if self.state.global_step == stopped_at:
             raise KeyboardInterrupt
-        step(self, *given)
+        return step(self, *given)
 
-    with patch.object(Training, "_take_step", stopping), suppress(KeyboardInterrupt):
+    with patch.object(Trainer, "training_step", stopping), suppress(KeyboardInterrupt):
         result = pretrain(
-            texts, PretrainingSettings(**chosen | more), config=MODEL, tokenizer=TokenizerSettings("wordpiece", 60),
+            texts, PretrainingSettings(**chosen | more), config=config, tokenizer=TokenizerSettings("wordpiece", 60),
             output=output, cache=output.with_name("cache"), progress=False,
         )  # fmt: skip
     if stopped_at is not None:
-        assert (output / f"checkpoint-{stopped_at // 8 * 8}.pt").exists()
+        assert (output / f"checkpoint-{stopped_at // 8 * 8}").exists()
         return None
     return _trained(result.model, result.records, result.validation_loss)
 
@@ -84,10 +88,10 @@ def finetuned(folder: Path, texts: list[str], output: Path, *, batch_size: int, 
     _as_of_torchrun()
     labels = ["good" if text.split().count("good") > 1 else "bad" for text in texts]
     chosen: dict[str, Any] = {
-        "epochs": 2, "tokens_per_forward": 100, "learning_rate": 1e-2, "dtype": "float32", "warmup": 0.0,
-        "metric": "loss",
+        "num_train_epochs": 2, "tokens_per_forward": 100, "learning_rate": 1e-2, "bf16": False, "use_cpu": True,
+        "warmup_steps": 0, "metric_for_best_model": "loss", "per_device_train_batch_size": batch_size,
+        "dataloader_drop_last": True,
     }  # fmt: skip
-    settings = FinetuningSettings(batch_size=batch_size, **chosen | more)
     torch.manual_seed(0)
-    result = finetune(folder, (texts, labels), settings, output=output, progress=False)
+    result = finetune(folder, (texts, labels), FinetuningSettings(**chosen | more), output=output, progress=False)
     return _trained(result.model, result.records, result.metrics["loss"])

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from longform_text.training.alignment.run import AlignmentResult, align
     from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
     from longform_text.training.distillation.run import DistillationResult, distill
-    from longform_text.training.engine.settings import DistillationSettings, FinetuningSettings
+    from longform_text.training.distillation.settings import DistillationSettings
     from longform_text.training.finetuning.run import FinetuningResult, finetune
+    from longform_text.training.finetuning.settings import FinetuningSettings
 
 __version__ = version("longform")
 __all__ = [
@@ -96,10 +97,10 @@ _MODULES = {
     "Classifier": "longform_text.inference.classifiers",
     "ConversionResult": "longform.conversion.convert",
     "DistillationResult": "longform_text.training.distillation.run",
-    "DistillationSettings": "longform_text.training.engine.settings",
+    "DistillationSettings": "longform_text.training.distillation.settings",
     "Encoder": "longform_text.inference.encoders",
     "FinetuningResult": "longform_text.training.finetuning.run",
-    "FinetuningSettings": "longform_text.training.engine.settings",
+    "FinetuningSettings": "longform_text.training.finetuning.settings",
     "Index": "longform_text.search.index",
     "InferenceResult": "longform_text.inference.settings",
     "InferenceSettings": "longform_text.inference.settings",

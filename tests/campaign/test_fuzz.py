@@ -29,10 +29,9 @@ from longform_text.cli.convert import read_lengths
 from longform_text.data.text import read_documents
 from longform_text.inference.encoders import Encoder
 from longform_text.inference.resumable import ResumableOutput
-from longform_text.training.engine.records import Records
-from longform_text.training.engine.run_folder import RunFolder
 from longform_text.training.labels import examples_of
 from longform_text.training.pretraining.settings import load_preset
+from longform_text.training.run_folder import RunFolder, checkpoints, is_whole
 
 INPUTS = scaled(20, 500)  # of each reader
 SECONDS = 20  # of the processor, for one input
@@ -40,7 +39,7 @@ WAITING = 300  # seconds for one input: on a busy machine most of them are waite
 MEMORY = 3 * 2**30  # bytes that reading one may map
 IDENTITY = {"kind": "distillation", "data": "abc", "settings": {"seed": 0, "epochs": 1.0}}
 RUN = {**IDENTITY, "steps": 4, "status": "running", "files": ["config.json", "1_Pooling/config.json"]}
-ROWS = [{"event": "train", "step": 1, "loss": 2.5}, {"event": "evaluation", "step": 2, "accuracy": 0.5}]
+ROWS = [{"step": 1, "loss": 2.5}, {"step": 2, "eval_accuracy": 0.5}]
 RECORD = {
     "name": "speed",
     "metrics": {"ms": 1.5},
@@ -157,12 +156,13 @@ def run_folder(path: Path) -> None:
     for restart in (False, True):
         content = path.read_bytes()
         with contextlib.suppress(LongformError):
-            RunFolder(path.parent, IDENTITY, kept=True, main=True).open(restart=restart, wait=lambda: None)
+            RunFolder(path.parent, IDENTITY, kept=True, restart=restart)
         path.write_bytes(content)
 
 
-def run_records(path: Path) -> None:
-    Records(path.parent, writes=False).restore(2)
+def trainer_state(path: Path) -> None:
+    assert is_whole(path.parent) in (True, False)
+    checkpoints(path.parent.parent)
 
 
 def unfinished_output(path: Path) -> None:
@@ -220,8 +220,8 @@ def readers(model: Path) -> dict[str, Reader]:
         "lengths and preset": Reader("b.yaml", both({**PRESET, "projected_length": [8, [4, 2]]}), lengths_and_preset),
         "run.json": Reader("run/run.json", both(RUN, *RUN), run_folder),
         "records.jsonl": Reader("records/records.jsonl", encoded(
-            st.lists(changed(ROWS[0]) | values("event", "step"), max_size=3).map("\n".join)
-        ) | spoilt("\n".join(map(json.dumps, ROWS)).encode()), run_records),
+            st.lists(changed(ROWS[0]) | values("loss", "step"), max_size=3).map("\n".join)
+        ) | spoilt("\n".join(map(json.dumps, ROWS)).encode()), trainer_state),
         "settings of an output": Reader("out.jsonl.settings", both(IDENTITY, *IDENTITY), unfinished_output),
         "partial output": Reader("out.jsonl.partial", spoilt(b'{"id": "a"}\n{"id": "b"}\n'), unfinished_output),
         "benchmark records": Reader("benchmark.jsonl", both(RECORD, *RECORD), lambda path: read_records([path])),

@@ -25,9 +25,9 @@ from longform_lab.compare.sequences import LabelledSequences, SequenceTask
 from longform_text.data.batching import group_by_length, padded
 from longform_text.data.progress import hidden
 from longform_text.evaluation.classification import ClassificationScores, classification_scores
+from longform_text.inference.loading import pick_dtype
 from longform_text.settings import check_between, check_choices, check_positive
-from longform_text.training.engine.checkpoints import reading
-from longform_text.training.engine.settings import autocast, compute_dtype
+from longform_text.training.trainer import reading
 
 CHECKPOINT = "checkpoint.pt"  # tensors and numbers only; read by torch.load(weights_only=True)
 LOGGED = 200  # training losses that are written down, each a mean
@@ -102,7 +102,7 @@ class Learner:
     ) -> None:
         self.model, self.task, self.settings, self.device = model.to(device), task, settings, device
         self.folder, self.name, self.shown = folder, name, progress
-        self.dtype = compute_dtype(settings.dtype, device)
+        self.dtype = pick_dtype(settings.dtype, device)
         self.progress = Progress()
         groups = parameter_groups(model, lr=settings.learning_rate, weight_decay=settings.weight_decay)
         self.rates = [group["lr"] for group in groups]
@@ -158,7 +158,7 @@ class Learner:
             yield chosen, inputs.to(self.device), mask.to(self.device)
 
     def _logits(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        with autocast(self.device, self.dtype):
+        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             return self.model(inputs, mask).float()
 
     def _step(self, places: Sequence[int]) -> None:

@@ -18,18 +18,21 @@ import numpy as np
 
 import longform
 from longform.conversion.local import local_source
+from longform.files import content_key
 from longform_lab.experiments.context_tasks import TASKS, Passages, make_task
-from longform_lab.experiments.passages import CHARACTERS, KINDS, LONGER, GoingOn, articles, opened_alone, sources
+from longform_lab.experiments.passages import CHARACTERS, KINDS, LONGER, articles, opened_alone, sources
 from longform_text.training.alignment.model import OpenedModel, open_sentence_model
+from longform_text.training.alignment.run import align_opened
 from longform_text.training.alignment.settings import AlignmentSource
 from longform_text.training.alignment.sources import open_source
-from longform_text.training.engine.run_folder import place_of_run
-from longform_text.training.engine.trainer import carry_out, current_process
+from longform_text.training.run import training_arguments
+from longform_text.training.run_folder import place_of_run
 
 READ = (4000, 7000)  # numbers of the articles
 QUERIES = 2000  # of each task
 SINKS, LONGEST = 64, 4096
-SETTINGS = replace(LONGER, max_steps=600, learning_rate=1e-3, dtype="bfloat16")
+STEPS = 600
+SETTINGS = replace(LONGER, max_steps=STEPS, learning_rate=1e-3, bf16=True)
 
 
 def asked(made: Passages) -> Iterator[dict[str, Any]]:
@@ -55,16 +58,17 @@ def opened_whole(output: Path, device: Any) -> OpenedModel:
 def train(kind: str, data: Path, output: Path, *, steps: int, length: int) -> Path:
     """The folder of the trained encoder of a ``kind``, "whole" or "alone"."""
     settings = replace(SETTINGS, max_steps=steps, max_length=length)
-    process = current_process(settings.device)
-    with place_of_run(output / kind, (), process) as folder:
-        opened = (opened_whole if kind == "whole" else opened_alone)(output, process.device)
+    arguments = training_arguments(settings, output / kind)
+    with place_of_run(output / kind, ()):
+        opened = (opened_whole if kind == "whole" else opened_alone)(output, arguments.device)
         every = list(articles(data, *READ))
         tasks = (make_task(name, every, opened.encoder.tokenizer, length, queries=QUERIES, seed=1) for name in TASKS)
         made = [AlignmentSource(pairs=[*asked(task)], spans_field="where", weight=2) for task in tasks]
         chosen = [*made, *sources(data, int(length * CHARACTERS))]
         pairs = [open_source(each, characters=4 * length, heldout=0, seed=settings.seed) for each in chosen]
-        job = GoingOn(opened, pairs, [each.weight for each in chosen], settings, process)
-        carry_out(job, folder, kept=True, restart=False, shown=True)
+        weights = [each.weight for each in chosen]
+        identity = {"data": content_key([source.key for source in pairs], weights)}
+        align_opened(opened, pairs, weights, settings, arguments, identity)
     return output / kind
 
 
@@ -74,7 +78,7 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--data", type=Path, required=True, help="folder with the parquet files")
     parser.add_argument("--output", type=Path, default=Path("runs/context"))
-    parser.add_argument("--steps", type=int, default=SETTINGS.max_steps)
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--length", type=int, default=SETTINGS.max_length, help="tokens of a document")
     given = parser.parse_args()
     print(train(given.kind, given.data, given.output, steps=given.steps, length=given.length))

@@ -16,27 +16,25 @@ with what no training reads: meetings, articles from number 15,500 on, contracts
 
 import argparse
 import re
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
-from peft import set_peft_model_state_dict
-from safetensors.torch import load_file
 
 import longform
-from longform.conversion.adapter import WEIGHTS
 from longform.conversion.local import local_source
+from longform.files import content_key
 from longform_lab.experiments.conversations import conversations
 from longform_lab.experiments.rival import in_chunks, weighted_original
-from longform_text.training.alignment.job import FOLDER, AlignmentJob
+from longform_text.training.alignment.adapter import FOLDER
 from longform_text.training.alignment.model import OpenedModel, SentenceModel, open_sentence_model
+from longform_text.training.alignment.run import align_opened
 from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform_text.training.alignment.sources import open_source
-from longform_text.training.engine.run_folder import place_of_run
-from longform_text.training.engine.trainer import carry_out, current_process
+from longform_text.training.run import training_arguments
+from longform_text.training.run_folder import place_of_run
 
 KINDS = ("alone", "whole")
 PASSAGE = 128  # tokens
@@ -53,8 +51,8 @@ SETTINGS = AlignmentSettings(
     documents_per_step=24,
     queries_per_document=4,
     heldout_documents=0,
-    save_every_steps=10,
-    dtype="float32",
+    save_steps=10,
+    bf16=False,
 )
 CHARACTERS = 2200 / 512  # of a conversation that are read, for each token of max_length
 LONGER = replace(SETTINGS, max_length=2048, max_steps=40, learning_rate=5e-4, documents_per_step=8)
@@ -133,21 +131,6 @@ def sources(data: Path, characters: int) -> list[AlignmentSource]:
     ]
 
 
-class GoingOn(AlignmentJob):
-    """An alignment whose adapter begins as the one in the folder ``begin``, or anew where that is None."""
-
-    begin: Path | None = None
-
-    @contextmanager
-    def prepared(self) -> Generator[None]:
-        """See Job."""
-        with super().prepared():
-            if self.begin is not None:
-                assert self.adapter is not None, "the settings have a rank"
-                set_peft_model_state_dict(self.adapter.wrapped, load_file(self.begin / WEIGHTS))
-            yield
-
-
 def opened_whole(output: Path, device: Any) -> OpenedModel:
     """The conversion that the shipped adapter is for, without it."""
     converted = output / "converted"
@@ -168,15 +151,16 @@ def opened_alone(output: Path, device: Any) -> OpenedModel:
 def train(kind: str, data: Path, output: Path, begin: Path | None = None) -> Path:
     """The folder of the trained encoder of a ``kind``, "whole" or "alone"; it goes on with that below ``begin``."""
     settings = SETTINGS if begin is None else LONGER
-    process = current_process(settings.device)
+    arguments = training_arguments(settings, output / kind)
     length = settings.max_length or 0
     chosen = sources(data, int(length * CHARACTERS))
-    with place_of_run(output / kind, (), process) as folder:
-        opened = (opened_whole if kind == "whole" else opened_alone)(output, process.device)
+    with place_of_run(output / kind, ()):
+        opened = (opened_whole if kind == "whole" else opened_alone)(output, arguments.device)
         pairs = [open_source(each, characters=4 * length, heldout=0, seed=settings.seed) for each in chosen]
-        job = GoingOn(opened, pairs, [each.weight for each in chosen], settings, process)
-        job.begin = None if begin is None else begin / kind / FOLDER
-        carry_out(job, folder, kept=True, restart=False, shown=True)
+        weights = [each.weight for each in chosen]
+        identity = {"data": content_key([source.key for source in pairs], weights)}
+        going_on = None if begin is None else begin / kind / FOLDER
+        align_opened(opened, pairs, weights, settings, arguments, identity, begin=going_on)
     return output / kind
 
 

@@ -30,7 +30,7 @@ SETTINGS = AlignmentSettings(
     documents_per_step=10,
     queries_per_document=4,
     heldout_documents=0,
-    dtype="float32",
+    bf16=False,
 )
 
 

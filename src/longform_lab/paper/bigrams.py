@@ -3,8 +3,9 @@
 import numpy as np
 
 from longform_text.data.token_store import TokenStore
-from longform_text.training.pretraining.batches import IGNORED, AskedBlocks, unigram_shares
+from longform_text.training.pretraining.batches import AskedBlocks, unigram_shares
 from longform_text.training.pretraining.data import PretrainingData
+from longform_text.training.trainer import IGNORED
 
 COUNTED = 2**24  # tokens whose pairs are counted, at most
 

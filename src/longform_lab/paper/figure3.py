@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
+
 from longform.errors import ConfigurationError, DataError
 from longform.files import locked, open_run_folder
 from longform.models.task_heads import LinformerForMaskedLM
@@ -17,11 +19,10 @@ from longform_lab.paper.reproduce import refuse_process_groups
 from longform_lab.records import Record
 from longform_text.data.subject import corpus_key
 from longform_text.data.token_store import CorpusFiles
-from longform_text.training.engine.run_folder import read_run
-from longform_text.training.engine.trainer import current_process
 from longform_text.training.pretraining.data import CorpusReader, PretrainingData
 from longform_text.training.pretraining.model import config_for, new_model
 from longform_text.training.pretraining.run import pretrain
+from longform_text.training.run_folder import read_run
 
 NAME = "pretraining"  # of the records
 UNITS = {"loss": "nats", "unigram_loss": "nats", "bigram_loss": "nats", "seconds": "s"}
@@ -59,7 +60,7 @@ def reproduce_figure3(
         raise DataError(f"no text to train on in {', '.join(text)}")
     identity = _identity(plan, corpus)
     if plan.twin is not None:
-        identity |= {"twin_steps": plan.twin.max_steps}
+        identity |= {"twin_steps": plan.twin.argument("max_steps")}
     open_run_folder(output, IDENTITY, {"figure": plan.figure, **identity}, what="trainings")
     _prepare(plan, corpus, place / CACHE, place / LOCKS, progress)
     parts = []
@@ -76,7 +77,7 @@ def reproduce_figure3(
 def _identity(plan: Plan, corpus: CorpusFiles) -> dict[str, Any]:
     """Facts that decide about every training, apart from its model and seed; ``corpus_key`` is that of the reader."""
     text = {"corpus_key": corpus_key(corpus, plan.preset.training.max_documents), "text_field": corpus.text_field}
-    training = {name: value for name, value in vars(plan.preset.training).items() if name != "seed"}
+    training = {name: value for name, value in plan.preset.training.identity().items() if name != "seed"}
     base = {name: value for name, value in plan.preset.model.items() if name != "projected_length"}
     return {**text, "tokenizer": vars(plan.preset.tokenizer), "base": base, **training}
 
@@ -93,7 +94,7 @@ def _reader(plan: Plan, corpus: CorpusFiles, cache: Path, progress: bool) -> Cor
         plan.preset.tokenizer,
         cache,
         limit=plan.preset.training.max_documents,
-        process=current_process(),
+        process=PartialState(),
         progress=progress,
     )
 
@@ -119,7 +120,7 @@ class Training:
         training = self.plan.twin
         if training is None:
             return None
-        name = f"twin{training.max_steps}-seed{self.seed}"
+        name = f"twin{training.argument('max_steps')}-seed{self.seed}"
         folder = self.place / TRAININGS / name
         with locked(self.place / LOCKS / name, wait=True):
             pretrain(
@@ -167,7 +168,7 @@ class Training:
             "parameters": done.model.num_parameters(),
             "tokens": done.tokens,
             "steps": done.steps,
-            "seconds": done.curve[-1]["seconds"],
+            "seconds": done.seconds,
             "quarters": done.curve[-1]["quarters"],
         }
         return Record(name=NAME, metrics=metrics, settings=self._settings(), units=UNITS), done.curve
@@ -199,8 +200,8 @@ class Training:
             **base,
             "vocabulary": self.plan.preset.tokenizer.vocab_size,
             "tokens_per_step": training.tokens_per_step,
-            "learning_rate": training.learning_rate,
-            "steps": training.max_steps,
-            "twin_steps": self.plan.twin and self.plan.twin.max_steps,
+            "learning_rate": training.argument("learning_rate"),
+            "steps": training.argument("max_steps"),
+            "twin_steps": self.plan.twin and self.plan.twin.argument("max_steps"),
             "text": [Path(name).name for name in self.corpus.sources],
         }

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
-from longform_text.training.engine.settings import BUDGETS
 from longform_text.training.pretraining.model import full_attention_twin
 from longform_text.training.pretraining.settings import Preset, PretrainingSettings, load_preset
 
@@ -20,6 +20,7 @@ FIGURES = {
 CLOSERS = ("window", "convolution", "mean")
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PRESETS = {"tiny": "figure3-tiny", "small": "figure3-small", "paper": "base"}
+RECIPES = Path(__file__).with_name("recipes")
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,9 @@ class Plan:
 
 def preset_of(scale: str, name: str | None = None) -> Preset:
     """The scale's preset, or one by its name or file. Raises ConfigurationError for an unknown preset."""
-    return load_preset(name or PRESETS[scale])
+    name = name or PRESETS[scale]
+    own = RECIPES / f"{name}.yaml"
+    return load_preset(own if own.is_file() else name)
 
 
 def _check_closers(also: Sequence[str]) -> None:
@@ -91,7 +94,7 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), from_twin:
     if preset.training.tokens_per_step < longest:
         curves = [replace(curve, key=f"step{longest}-{curve.key}") for curve in curves]  # a folder may be shared
     if from_twin is not None:
-        twin = replace(preset.training, **{**dict.fromkeys(BUDGETS), "max_steps": from_twin})
+        twin = replace(preset.training, max_steps=from_twin)
         curves = [replace(curve, key=f"twin{from_twin}-{curve.key}") for curve in curves]
     return Plan(figure, curves, replace(preset, training=_with_room(preset.training, longest)), twin)
 
@@ -99,8 +102,8 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), from_twin:
 def _with_room(training: PretrainingSettings, longest: int) -> PretrainingSettings:
     """Steps and forward passes of as many tokens as the longest text has; as many tokens in all as before."""
     tokens = max(longest, training.tokens_per_step)
-    if training.max_steps is not None:
-        training = replace(training, max_steps=ceil(training.max_steps * training.tokens_per_step / tokens))
+    if (steps := training.argument("max_steps", -1)) > 0:
+        training = replace(training, max_steps=ceil(steps * training.tokens_per_step / tokens))
     return replace(training, tokens_per_step=tokens, tokens_per_forward=max(longest, training.tokens_per_forward))
 
 

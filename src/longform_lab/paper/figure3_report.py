@@ -62,8 +62,8 @@ def page_of_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finishe
     if plan.twin is not None:
         begun = (
             f"All begin with the weights of full attention of n = {plan.curves[0].length:,} that had learned for "
-            f"{plan.twin.max_steps:,} steps; its positions are tiled for longer texts, E and F are block means. Step 0 "
-            "is what that is worth before any training."
+            f"{plan.twin.argument('max_steps'):,} steps; its positions are tiled for longer texts, E and F are block "
+            "means. Step 0 is what that is worth before any training."
         )
         lead.insert(1, begun)
     picture = (PICTURE, "validation perplexity against updates, a line a model")

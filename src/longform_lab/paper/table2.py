@@ -19,10 +19,10 @@ from longform_lab.paper.table2_tasks import TASKS, Amount, Task, chosen, read_ta
 from longform_lab.records import Record
 from longform_text.data.subject import corpus_key
 from longform_text.data.token_store import CorpusFiles
-from longform_text.training.engine.run_folder import RUN_FILE
-from longform_text.training.engine.settings import FinetuningSettings
 from longform_text.training.finetuning.run import finetune
+from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.labels import Examples
+from longform_text.training.run_folder import RUN_FILE
 
 NAME = "finetuned"  # of the records
 FINETUNINGS, HEALED = "finetunings", "healed"
@@ -195,11 +195,11 @@ class Finetuning:
         settings = FinetuningSettings(
             task="single-label",
             max_length=scale.amounts[self.task.name].max_length,
-            epochs=scale.epochs,
-            batch_size=scale.batch_size,
+            num_train_epochs=scale.epochs,
+            per_device_train_batch_size=scale.batch_size,
             tokens_per_forward=scale.tokens_per_forward,
             learning_rate=scale.learning_rate,
-            metric="accuracy",
+            metric_for_best_model="accuracy",
             seed=self.seed,
         )
         resumed = (self.folder / RUN_FILE).exists()  # then the time of this call is not all of it

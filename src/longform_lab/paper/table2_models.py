@@ -1,7 +1,8 @@
 """The models of Table 2: the original, and its conversions."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from longform.conversion.convert import ConversionResult, convert
 from longform.files import locked
 from longform_text.data.token_store import CorpusFiles
 from longform_text.training.distillation.run import distill
-from longform_text.training.engine.settings import DistillationSettings
-from longform_text.training.engine.students import load_encoder, with_labels
+from longform_text.training.distillation.settings import DistillationSettings
+from longform_text.training.students import load_encoder, with_labels
 
 LENGTH = 512  # n, as in the paper
 SHORTEST = 64  # tokens of a crop to heal on: the tasks' texts are as short
@@ -60,9 +61,8 @@ def heal(
     """
     variant = variants()[variant.healed_as or variant.key]
     place = folder / variant.key
-    settings = DistillationSettings(
-        length=LENGTH, min_length=SHORTEST, max_tokens=tokens, evaluations=0, heldout_documents=held_out
-    )
+    settings = DistillationSettings(length=LENGTH, min_length=SHORTEST, eval_strategy="no", heldout_documents=held_out)
+    settings = replace(settings, max_steps=math.ceil(tokens / max(settings.tokens_per_step, LENGTH)))
     with locked(folder / f".{variant.key}", wait=True):
         distill(converted(source, variant), source, text, settings, output=place, progress=progress)
     return place

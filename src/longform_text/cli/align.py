@@ -3,10 +3,12 @@
 from typing import Any
 
 from longform_text.cli.arguments import (
+    TRAINS,
     add_options,
     add_restart,
     add_settings,
-    chosen_settings,
+    add_training_settings,
+    chosen_training_settings,
     command,
     command_parser,
     print_next,
@@ -32,8 +34,7 @@ def parser() -> Any:
         "align",
         "Train an encoder to find long documents by queries: by pairs, by queries beside documents, or by "
         'pairs made of texts alone. Several sources are mixed by a recipe: --config FILE.yaml with a list "sources". '
-        "Interrupted, it goes on when it is called again with the same output folder and options. Several processes: "
-        "torchrun --nproc-per-node N -m longform align ...",
+        f"{TRAINS}align ...",
     )
     made.add_argument("model", type=str, help="sentence-transformers folder or hub name, a Longform or not")
     made.add_argument(
@@ -54,7 +55,7 @@ def parser() -> Any:
     sources = "in a --config file: several sources, each with a weight, in place of PAIRS"
     add_options(made, ("sources", list[AlignmentSource] | None, None, sources))
     add_restart(made)
-    add_settings(made, AlignmentSettings)
+    add_training_settings(made, AlignmentSettings)
     return made
 
 
@@ -63,7 +64,7 @@ def run(settings: Any) -> None:
     from longform_text.cli.beforehand import check_models, check_texts
     from longform_text.training.alignment.settings import AlignmentSettings
 
-    chosen, sources = chosen_settings(AlignmentSettings, settings), _sources(settings)
+    chosen, sources = chosen_training_settings(AlignmentSettings, settings), _sources(settings)
     check_models(settings.model)
     for given, fields in (read for each in sources for read in each.reads() if isinstance(read[0], str)):
         check_texts(given, fields=fields)

@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from argparse import ArgumentError
+from argparse import SUPPRESS, ArgumentError
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
@@ -33,17 +33,18 @@ GROUPS = {  # headings of a help, and what stands under them; all other options 
     "texts": """--text-field --pair-field --label-field --query-field --document-field --relevant-field --id-field
         --title-field --fields --keep --max-length --length --passage-tokens --chunk-tokens --boundaries --on-long
         --strategy --overlap""",
-    "training": """--max-steps --max-minutes --max-tokens --epochs --batch-size --documents-per-step
-        --queries-per-document --learning-rate --metric --objective --lora-rank --seed --steps""",
+    "training": """--num_train_epochs --max_steps --max-minutes --per_device_train_batch_size
+        --documents-per-step --queries-per-document --learning_rate --learning-rate --metric_for_best_model --objective
+        --lora-rank --seed --steps --batch-size --report_to --save_steps --eval_steps --bf16 --activation_checkpointing
+        --use_cpu""",
     "machine": "--device --dtype --backend --engine --batch-tokens --threads --workers",
     "advanced": """--print_config --encoding --stdin-format --max-characters --compile --graphs --vector-dtype
         --document-weight --on-error --part-rows --ray-address --actors --num-cpus --num-gpus --prompt
         --batch-wait-ms --max-concurrent-requests --max-texts --max-request-tokens --max-request-bytes
         --max-waiting-tokens --grace-seconds --root-path --projection-init --position-init --sharing
-        --projection-sharing --sink-tokens --memory-budget --short-convolution --selected-slots --schedule --warmup
-        --weight-decay --max-grad-norm --gradient-checkpointing --tokens-per-forward --tokens-per-step
-        --save-every-steps
-        --evaluations --evaluations-per-epoch --early-stopping --head-learning-rate --first --sources.help
+        --projection-sharing --sink-tokens --memory-budget --short-convolution --selected-slots --warmup --weight-decay
+        --max-grad-norm --tokens-per-forward --tokens-per-step
+        --evaluations --early-stopping-patience --head-learning-rate --first --sources.help
         --spans-field --passage-boundaries --same-document-negatives --similar-documents --temperature --keep-weight
         --keep-texts --train-word-embeddings --dropout --optimizer --teacher-length --min-length --tokenizer-kind
         --tokenizer-lowercase --tokenizer-min-frequency --head-dim --intermediate-size --num-key-value-heads
@@ -207,6 +208,71 @@ def add_settings(
             default, said = None, f"{said.rstrip('.')}; null: the preset's"
         kind = kind | None if preset else kind
         add_options(parser, (prefix + field.name, field.metadata.get("choices", kind), default, said))
+
+
+# Fields of transformers.TrainingArguments that a help shows; all others are understood too.
+SHOWN_ARGUMENTS = {
+    "num_train_epochs": "passes over the training part",
+    "max_steps": "optimiser steps, in place of passes",
+    "per_device_train_batch_size": "texts of one optimiser step, of each process",
+    "learning_rate": "highest learning rate",
+    "metric_for_best_model": "the measurement that says which step is kept",
+    "seed": "of all that is drawn",
+    "report_to": "where the log goes beside records.jsonl: tensorboard, wandb, trackio, ...",
+    "save_steps": "steps between two checkpoints; a tenth of the run where nothing is said",
+    "eval_steps": "steps between two measurements, or a part of them (0.1)",
+    "bf16": "products in bfloat16; where nothing is said, where CPU or GPU has it natively",
+    "activation_checkpointing": "recompute activations in the backward pass: less memory, a third more time",
+    "use_cpu": "no GPU",
+}
+OF_TEXTS = ("num_train_epochs", "per_device_train_batch_size", "metric_for_best_model")  # not of steps made otherwise
+TRAINS = (
+    "Interrupted, it goes on when it is called again with the same output folder and options. Beside the options below "
+    "any field of transformers.TrainingArguments is one, by its own name (--report_to wandb, --save_total_limit 3). "
+    "Several processes: torchrun --nproc-per-node N -m longform "
+)
+KINDS: dict[str, Any] = {"int": int | None, "float": float | None, "bool": bool | None, "str": str | None}
+
+
+def add_training_settings(parser: Any, settings: Any, *, preset: bool = False) -> None:
+    """One option a field of a TrainingSettings class, and one a field of transformers.TrainingArguments, by its name
+    there; names of before are understood, and not shown.
+    """
+    from longform_text.training.settings import BEFORE, argument_types
+
+    add_settings(parser, settings, but=("arguments",), preset=preset)
+    own = {each.name for each in fields(settings)}
+    others = {name: kind for name, kind in argument_types().items() if name not in own}
+    for name, kind in others.items():
+        taken = KINDS.get(kind.removesuffix(" | None"), Any)
+        recipe = settings.recipe.get(name)
+        of_texts = name in OF_TEXTS and recipe in (None, 1)
+        said = SUPPRESS if of_texts else SHOWN_ARGUMENTS.get(name, SUPPRESS)
+        if said != SUPPRESS and recipe is not None:
+            said += f" (recipe: {recipe})"
+        how: dict[str, Any] = {"nargs": "?", "const": True} if taken == bool | None else {}
+        parser.add_argument(f"--{name}", type=taken, default=SUPPRESS, help=said, **how)
+    for name in set(BEFORE).difference(own, others):
+        parser.add_argument(option(name), type=Any, default=SUPPRESS, help=SUPPRESS, nargs="?", const=True)
+
+
+def chosen_training_settings(settings: type[Settings], parsed: Any) -> Settings:
+    """The settings that the parsed options ask for, fields of TrainingArguments among them."""
+    return settings(**_training_options(settings, parsed))
+
+
+def _training_options(settings: Any, parsed: Any) -> dict[str, Any]:
+    from longform_text.training.settings import BEFORE, argument_types
+
+    own = [each.name for each in fields(settings) if each.name != "arguments"]
+    found = {name: getattr(parsed, name) for name in own}
+    others = {name: getattr(parsed, name, None) for name in (*argument_types(), *BEFORE) if name not in own}
+    return found | {name: value for name, value in others.items() if value is not None}
+
+
+def given_training_options(settings: Any, parsed: Any) -> dict[str, Any]:
+    """Options that were given, where what is not given is a preset's."""
+    return {name: value for name, value in _training_options(settings, parsed).items() if value is not None}
 
 
 def option(name: str) -> str:

@@ -2,18 +2,24 @@
 
 from typing import Any
 
-from longform_text.cli.arguments import add_restart, add_settings, chosen_settings, command, command_parser, print_next
+from longform_text.cli.arguments import (
+    TRAINS,
+    add_restart,
+    add_training_settings,
+    chosen_training_settings,
+    command,
+    command_parser,
+    print_next,
+)
 
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
-    from longform_text.training.engine.settings import DistillationSettings
+    from longform_text.training.distillation.settings import DistillationSettings
 
     made = command_parser(
         "distill",
-        "Train a converted model to imitate its original, on unlabelled text. Interrupted, it goes on when "
-        "it is called again with the same output folder and options. Several processes: torchrun --nproc-per-node N "
-        "-m longform distill ...",
+        f"Train a converted model to imitate its original, on unlabelled text. {TRAINS}distill ...",
     )
     made.add_argument("student", type=str, help="folder of the converted model (longform convert)")
     made.add_argument("teacher", type=str, help="folder or hub name of the original encoder")
@@ -21,7 +27,7 @@ def parser() -> Any:
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
     add_restart(made)
-    add_settings(made, DistillationSettings)
+    add_training_settings(made, DistillationSettings)
     return made
 
 
@@ -29,9 +35,9 @@ def run(settings: Any) -> None:
     """Distil, save, and say how the student agrees with its teacher."""
     from longform_text.cli.beforehand import check_models
     from longform_text.data.text import look
-    from longform_text.training.engine.settings import DistillationSettings
+    from longform_text.training.distillation.settings import DistillationSettings
 
-    chosen = chosen_settings(DistillationSettings, settings)
+    chosen = chosen_training_settings(DistillationSettings, settings)
     check_models(settings.student, settings.teacher)
     look(settings.texts, settings.text_field)
     from longform_text.data.token_store import CorpusFiles

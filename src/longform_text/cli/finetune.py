@@ -3,10 +3,11 @@
 from typing import Any
 
 from longform_text.cli.arguments import (
+    TRAINS,
     add_options,
     add_restart,
-    add_settings,
-    chosen_settings,
+    add_training_settings,
+    chosen_training_settings,
     command,
     command_parser,
     print_next,
@@ -15,13 +16,12 @@ from longform_text.cli.arguments import (
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
-    from longform_text.training.engine.settings import FinetuningSettings
+    from longform_text.training.finetuning.settings import FinetuningSettings
 
     made = command_parser(
         "finetune",
-        "Train a classifier or regressor on labelled text: a Longform, or any other encoder. Interrupted, "
-        "it goes on when it is called again with the same output folder and options. Several processes: torchrun "
-        "--nproc-per-node N -m longform finetune ...",
+        f"Train a classifier (of texts or of their words) or regressor on labelled text: a Longform, or any other "
+        f"encoder. {TRAINS}finetune ...",
     )
     made.add_argument("model", type=str, help="folder or hub name of the encoder")
     made.add_argument(
@@ -36,16 +36,16 @@ def parser() -> Any:
         ("label_field", None, "label", "field with the label, the number, or the list of labels"),
     )
     add_restart(made)
-    add_settings(made, FinetuningSettings)
+    add_training_settings(made, FinetuningSettings)
     return made
 
 
 def run(settings: Any) -> None:
     """Fine-tune, save, and say how good the best model is."""
     from longform_text.cli.beforehand import check_models, check_texts
-    from longform_text.training.engine.settings import FinetuningSettings
+    from longform_text.training.finetuning.settings import FinetuningSettings
 
-    chosen = chosen_settings(FinetuningSettings, settings)
+    chosen = chosen_training_settings(FinetuningSettings, settings)
     check_models(settings.model)
     fields = settings.text_field, settings.pair_field, settings.label_field
     check_texts(settings.train, settings.validation, fields=fields)

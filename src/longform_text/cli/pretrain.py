@@ -5,11 +5,14 @@ from typing import Any
 
 from longform.choices import NORMS, PROJECTION_INITS, PROJECTION_NAMES, SHARINGS
 from longform_text.cli.arguments import (
+    TRAINS,
     add_options,
     add_restart,
     add_settings,
+    add_training_settings,
     command,
     command_parser,
+    given_training_options,
     option,
     print_next,
 )
@@ -52,8 +55,7 @@ def parser() -> Any:
     made = command_parser(
         "pretrain",
         "Train a new language model from scratch on text, in a folder with model card and "
-        "records. Interrupted, it goes on when it is called again with the same output folder and "
-        f"options. Several processes: torchrun --nproc-per-node N -m longform pretrain ... Presets: {presets}",
+        f"records. Presets: {presets}. {TRAINS}pretrain ...",
     )
     made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
@@ -73,7 +75,7 @@ def parser() -> Any:
     for name, (kind, said) in MODEL_OPTIONS.items():
         kind = kind if isinstance(kind, tuple) else kind | None
         add_options(made, (name, kind, None, f"{said}; null: the preset's"))
-    add_settings(made, PretrainingSettings, preset=True)
+    add_training_settings(made, PretrainingSettings, preset=True)
     return made
 
 
@@ -87,15 +89,12 @@ def run(settings: Any) -> None:
     """Pre-train, save, and say how well the model says tokens."""
     from longform.errors import ConfigurationError
     from longform_text.data.text import look
-    from longform_text.training.engine.settings import BUDGETS
-    from longform_text.training.pretraining.settings import load_preset
+    from longform_text.training.pretraining.settings import PretrainingSettings, load_preset
 
     for given in filter(None, (settings.texts, _names(settings.validation))):
         look(given, settings.text_field)
     preset = load_preset(settings.preset)
-    given = _chosen(preset.training, settings)
-    if any(name in given for name in BUDGETS):
-        given = {**dict.fromkeys(BUDGETS), **given}  # one budget on the command line replaces the preset's
+    given = given_training_options(PretrainingSettings, settings)
     training = replace(preset.training, **given)
     from longform_text.training.pretraining.model import full_attention_twin
     from longform_text.training.pretraining.run import pretrain

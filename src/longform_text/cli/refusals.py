@@ -34,12 +34,32 @@ def option_names(parser: Any) -> set[str]:
     return {name for action in actions(parser) for name in action.option_strings}
 
 
+FORGETS = "--restart"  # which no hint names: it deletes
+ELSEWHERE = {  # what options are called elsewhere
+    "--lr": "--learning_rate",
+    "--eval-file": "--validation",
+    "--validation-file": "--validation",
+    "--train-file": "TRAIN",
+    "--num-epochs": "--num_train_epochs",
+    "--resume": "--resume_from_checkpoint",
+    "--output-dir": "--output",
+}
+RESUMES = " (an interrupted run goes on by itself when it is called again)"
+
+
 def check_options(parser: Any, known: Collection[str], arguments: Sequence[str]) -> None:
     """Raise ConfigurationError for an option that is not among the ``known`` ones of the parser."""
     for name in (argument.partition("=")[0] for argument in arguments if argument.startswith("--")):
         if name not in known and " " not in name:  # a text that begins with a dash, as argparse has it too
-            near = did_you_mean(name, known) or f'{_help(parser)}; a text that begins with a dash comes after " -- "'
+            near = _near(name, known) or f'{_help(parser)}; a text that begins with a dash comes after " -- "'
             raise ConfigurationError(f'there is no option "{name}"{near}')
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    there = ELSEWHERE.get("--" + name[2:].replace("_", "-"))
+    if there in known:
+        return f'; did you mean "{there}"?{RESUMES if there == ELSEWHERE["--resume"] else ""}'
+    return did_you_mean(name, [each for each in known if each != FORGETS])
 
 
 def refusal(said: str, parser: Any) -> str:

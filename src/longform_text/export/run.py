@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from longform.conversion.local import local_source
 from longform.errors import CheckpointError, ConfigurationError, some
@@ -89,7 +89,11 @@ def as_table(rows: list[Checked]) -> list[dict[str, Any]]:
     ]
 
 
-CLASSIFIER, ENCODERS = "LinformerForSequenceClassification", ("LinformerModel", "LinformerForMaskedLM")
+CLASSIFIERS: dict[str, Any] = {
+    "LinformerForSequenceClassification": AutoModelForSequenceClassification,
+    "LinformerForTokenClassification": AutoModelForTokenClassification,
+}
+ENCODERS = ("LinformerModel", "LinformerForMaskedLM")
 
 
 @dataclass(frozen=True)
@@ -151,23 +155,22 @@ def _longform_config(source: Path) -> LinformerConfig:
         raise CheckpointError(f'"{source}" is no folder: export reads a saved Longform, and writes beside it')
     config = read_config(encoder_folder(source))
     heads = getattr(config, "architectures", None) or [ENCODERS[0]]
-    if not isinstance(config, LinformerConfig) or heads[0] not in (CLASSIFIER, *ENCODERS):
+    if not isinstance(config, LinformerConfig) or heads[0] not in (*CLASSIFIERS, *ENCODERS):
         raise CheckpointError(
             f'"{source}" holds a {heads[0]}; what is exported is an encoder or a sequence classifier of Longform '
-            f"({', '.join((CLASSIFIER, *ENCODERS))}): longform convert makes one"
+            f"({', '.join((*CLASSIFIERS, *ENCODERS))}): longform convert makes one"
         )
     return config
 
 
 def _opened(source: Path, config: LinformerConfig) -> tuple[Any, tuple[str, ...], str]:
     """The model of a folder, float32 on the CPU, the inputs that its tokenizer gives it, and what it is wanted for."""
-    classifies = CLASSIFIER in (config.architectures or ())
-    auto: Any = AutoModelForSequenceClassification if classifies else AutoModel
+    auto: Any = CLASSIFIERS.get((config.architectures or [""])[0], AutoModel)
     model = load_whole(auto, source, dtype=torch.float32).eval()
     tokenizer: Any = load_tokenizer(source, config)
     typed = config.type_vocab_size and "token_type_ids" in tokenizer.model_input_names
     types = ("token_type_ids",) if typed else ()
-    return model, ("input_ids", "attention_mask", *types), LOGITS if classifies else HIDDEN
+    return model, ("input_ids", "attention_mask", *types), HIDDEN if auto is AutoModel else LOGITS
 
 
 @contextmanager

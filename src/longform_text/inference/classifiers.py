@@ -31,8 +31,8 @@ USUAL = {"text_field": "text", "label_field": "label", "pair_field": None}
 class FineTuning(NamedTuple):
     """``max_length``: tokens at which texts were cut; ``pairs``: texts came in pairs; fields: None for texts in memory.
 
-    ``task``: "single-label", "multi-label" or "regression"; ``label_type``: that of its labels in Python, "str", "int",
-    "float" or "bool". All None: nothing is known.
+    ``task``: "single-label", "multi-label", "regression" or "token-classification"; ``label_type``: that of its labels
+    in Python, "str", "int", "float" or "bool". All None: nothing is known.
     """
 
     task: str | None = None
@@ -71,6 +71,15 @@ def of_source(source: str | Path) -> FineTuning:
         return of_config(PreTrainedConfig.get_config_dict(source)[0])
     except (OSError, ValueError):  # a wrong name: loading the model says so
         return FineTuning()
+
+
+def labels_tokens(source: str | Path) -> bool:
+    """Whether a folder or hub name holds a token classifier."""
+    try:
+        named = PreTrainedConfig.get_config_dict(source)[0].get("architectures") or [""]
+    except (OSError, ValueError):  # a wrong name: loading the model says so
+        return False
+    return str(named[0]).endswith("ForTokenClassification")
 
 
 SINGLE_LABEL = "single_label_classification"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import cached_file
 
@@ -76,7 +76,8 @@ def load_exported(
     tokenizer = load_tokenizer(source, config)
     config.name_or_path = str(source)
     model = open_graph(path, config, runtime)
-    wanted = LOGITS if auto_class is AutoModelForSequenceClassification else HIDDEN
+    labels = (AutoModelForSequenceClassification, AutoModelForTokenClassification)
+    wanted = LOGITS if auto_class in labels else HIDDEN
     if model.output != wanted:
         raise CheckpointError(
             f'"{path}" gives {model.output}, and {wanted} is needed: longform predict runs a classifier, longform '

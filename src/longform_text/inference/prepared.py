@@ -5,6 +5,7 @@ whichever the engine, in this process or on other machines.
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +15,12 @@ from longform.errors import InputError
 from longform.pretrained.checkpoint_files import model_identity
 from longform_text.data.text import Document, written
 from longform_text.inference.chunks import chunk_outcomes
-from longform_text.inference.classifiers import Classifier
+from longform_text.inference.classifiers import Classifier, labels_tokens
 from longform_text.inference.encoders import Encoder
 from longform_text.inference.kept_fields import kept_names
 from longform_text.inference.settings import InferenceSettings, chosen
 from longform_text.inference.strategies import Computed, TextModel
+from longform_text.inference.token_classifiers import TokenClassifier
 
 READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
 LOADING = ("max_length", "dtype", "device", "compile", "backend", "graphs")  # settings that load a model
@@ -90,16 +92,34 @@ def most_characters(settings: InferenceSettings, tokens: int, *, chunked: bool =
 def prepare_prediction(
     model: str | Path, settings: InferenceSettings, threshold: float, *, in_memory: bool = False
 ) -> Prepared:
-    """A classifier, loaded; raises what ``Classifier.from_pretrained`` does.
+    """A classifier, of texts or of their words, loaded; raises what ``Classifier.from_pretrained`` does.
 
     ``in_memory``: labels have the type that they had in training; in files they are text.
     """
+    if labels_tokens(model):
+        return _prepare_token_labels(model, settings)
     classifier = Classifier.from_pretrained(model, **chosen(settings, *LOADING))
     fields = classifier.fine_tuning.fields(model, **chosen(settings, "text_field", "pair_field"))
     settings = replace(settings, **fields)
     about = {"command": "predict", "threshold": threshold}
     formatted = classifier.record_format(threshold, classifier.classes_ if in_memory else None)
     return Prepared(_of_documents(classifier, settings), formatted, classifier.limit, settings, about)
+
+
+def _prepare_token_labels(model: str | Path, settings: InferenceSettings) -> Prepared:
+    """Records have the entities of a text."""
+    classifier = TokenClassifier.from_pretrained(model, **chosen(settings, *LOADING))
+    settings = replace(settings, text_field=settings.text_field or classifier.fine_tuning.text_field or "text")
+    options: Any = {"max_tokens_per_batch": settings.batch_tokens, "on_long": settings.on_long}
+
+    def results(documents: Iterator[Document], computed: Computed) -> Iterator[Made]:
+        read, again = tee(documents)
+        for document, found in zip(again, classifier.outcomes(read, computed=computed, **options), strict=True):
+            facts = {"entities": found.entities(document.text), "tokens": found.tokens, "truncated": found.truncated}
+            yield Made(np.ones((1, 1), np.float32), [facts])
+
+    about = {"command": "predict", "kind": "token-classification"}
+    return Prepared(results, lambda row: {}, classifier.limit, settings, about)
 
 
 def prepare_embedding(

@@ -73,7 +73,7 @@ def test_the_best_chunk_of_a_rival_is_cut_to_what_the_rival_takes(folders: dict[
 
 def test_a_classifier_reads_what_it_was_fine_tuned_on(longform_folder: Path, tmp_path: Path) -> None:
     data = [{"text": TEXT, "label": label} for label in ("good", "bad") * 6]
-    settings = longform.FinetuningSettings(max_steps=1, max_length=12, validation_fraction=0.25, dtype="float32")
+    settings = longform.FinetuningSettings(max_steps=1, max_length=12, validation_fraction=0.25, bf16=False)
     longform.finetune(longform_folder, data, settings, output=tmp_path / "tuned", progress=False)
     (found,) = evaluate("classification", data, longform=tmp_path / "tuned", **OPTIONS).records
     assert (found["reads"], found["tokens"]) == ("first 12 tokens (it takes 64)", 12 * 12)

@@ -24,8 +24,8 @@ MODEL = {
 PRESET = Preset(
     "tiny", TokenizerSettings("wordpiece", 60), MODEL,
     PretrainingSettings(
-        tokens_per_step=32, tokens_per_forward=32, max_steps=2, learning_rate=1e-3, evaluations=1,
-        validation_tokens=100, dtype="float32",
+        tokens_per_step=32, tokens_per_forward=32, max_steps=2, learning_rate=1e-3, eval_steps=0.5,
+        validation_tokens=100, bf16=False,
     ),
 )  # fmt: skip
 
@@ -56,7 +56,7 @@ def test_the_lines_of_each_figure():
     ]  # fmt: skip
     longest = planned("figure3d", PRESET)
     assert longest.curves[-1].length == longest.preset.training.tokens_per_step == 128
-    assert longest.preset.training.max_steps == 1  # of four times the tokens
+    assert longest.preset.training.argument("max_steps") == 1  # of four times the tokens
     windows = planned("figure3d", PRESET, also=["window"]).curves[-4:]
     assert [(curve.length, curve.model["projected_length"], curve.model["attention_window"]) for curve in windows] == [
         (16, 8, 2), (32, 8, 4), (64, 8, 8), (128, 8, 16)
@@ -126,7 +126,7 @@ def test_lines_that_go_on_from_a_twin(corpus, tmp_path):
     rows = [
         json.loads(line) for line in (tmp_path / "trainings" / "twin3-seed0" / "records.jsonl").read_text().splitlines()
     ]
-    ended = [row["loss"] for row in rows if row["event"] == "validation"][-1]
+    ended = [row["eval_loss"] for row in rows if "eval_loss" in row][-1]
     assert done[0].kept[0]["loss"] == pytest.approx(ended, abs=1e-6)  # at step 0
     assert done[1].kept[0]["loss"] != done[0].kept[0]["loss"]
     assert done[1].record.settings["twin_steps"] == 3

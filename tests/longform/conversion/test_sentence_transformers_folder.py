@@ -8,7 +8,7 @@ import longform
 from longform.errors import ConversionError
 from longform_text.inference.encoders import Encoder
 from longform_text.training.distillation.run import distill
-from longform_text.training.engine.settings import DistillationSettings
+from longform_text.training.distillation.settings import DistillationSettings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # at import only, in the packages that sentence-transformers imports

@@ -89,7 +89,7 @@ def test_with_idf_and_as_an_adapter(source: Path, tiny_tokenizer: Any, tmp_path:
     expected = np.stack([_expected(source, tiny_tokenizer, text, idf) for text in TEXTS])
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, **NEAR)
     settings = longform.AlignmentSettings(
-        max_steps=1, documents_per_step=2, heldout_documents=0, keep_texts=2, dtype="float32", lora_rank=2
+        max_steps=1, documents_per_step=2, heldout_documents=0, keep_texts=2, bf16=False, lora_rank=2
     )
     pairs = ["far", "good"], ["this is far far away. It is.", "this is good good. It is."]
     longform.align(tmp_path / "out", pairs, settings, output=tmp_path / "aligned", progress=False)

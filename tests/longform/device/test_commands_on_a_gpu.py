@@ -12,7 +12,7 @@ from tiny_models import save_bert
 from transformers import AutoModel
 
 from longform_text.cli.main import main
-from longform_text.training.engine.trainer import Training
+from longform_text.training.trainer import Trainer
 
 TEXTS = ["the good text is long " * 9, "a bad text is short " * 8] * 12
 CUDA = ["--device", "cuda"]
@@ -59,7 +59,7 @@ def test_a_run_goes_on_where_it_was(files: Path, monkeypatch: pytest.MonkeyPatch
     given += ["--length", "48", "--min-length", "16", "--heldout-documents", "4", "--tokens-per-step", "200", *CUDA]
     given += ["--max-steps", "6", "--save-every-steps", "2", "--learning-rate", "3e-3", "--output"]
     assert main([*given, str(files / "whole")]) == 0
-    step, made = Training._take_step, []
+    step, made = Trainer.training_step, []
 
     def stopped(self: Any, *arguments: Any) -> torch.Tensor:
         made.append(self.step)
@@ -67,7 +67,7 @@ def test_a_run_goes_on_where_it_was(files: Path, monkeypatch: pytest.MonkeyPatch
             raise KeyboardInterrupt
         return step(self, *arguments)
 
-    monkeypatch.setattr(Training, "_take_step", stopped)
+    monkeypatch.setattr(Trainer, "training_step", stopped)
     assert main([*given, str(files / "parts")]) != 0
     assert main([*given, str(files / "parts")]) == 0
     assert made == [0, 1, 2, 3, 2, 3, 4, 5]

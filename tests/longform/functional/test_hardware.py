@@ -14,7 +14,8 @@ from longform.functional.conditions import native_bfloat16
 from longform.functional.linear import onednn
 from longform.functional.native import library
 from longform_lab.speed import precision
-from longform_text.training.engine import settings
+from longform_text.training.run import training_arguments
+from longform_text.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")
 CAPS = list(units.CAPS)
@@ -110,5 +111,5 @@ def test_gpus_count_without_emulation(monkeypatch):
 
 
 def test_training_and_benchmark_ask_the_same_function():
-    assert settings.compute_dtype("auto", CPU) is (torch.bfloat16 if native_bfloat16(CPU) else torch.float32)
+    assert training_arguments(TrainingSettings(use_cpu=True), None).bf16 == native_bfloat16(CPU)
     assert precision.native_bfloat16 is native_bfloat16

@@ -20,9 +20,9 @@ from longform_text.inference.encoders import Encoder
 from longform_text.serving.engine import Engine
 from longform_text.serving.settings import ServingSettings
 from longform_text.training.alignment.model import open_sentence_model
-from longform_text.training.engine.settings import FinetuningSettings
-from longform_text.training.engine.students import open_student, with_labels
 from longform_text.training.finetuning.run import finetune
+from longform_text.training.finetuning.settings import FinetuningSettings
+from longform_text.training.students import open_student, with_labels
 
 LORA = {"r": 2, "target_modules": ["query", "value", "dense"]}
 TEXTS = ["a short text", "it is good", "the far and the near " * 20]

@@ -18,9 +18,9 @@ from longform.errors import CheckpointError
 from longform.pretrained.weights import reading
 from longform_text.inference.loading import load_pretrained
 from longform_text.training.distillation.run import distill
-from longform_text.training.engine.students import load_encoder, with_labels
 from longform_text.training.finetuning.run import finetune
 from longform_text.training.labels import Examples
+from longform_text.training.students import load_encoder, with_labels
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 LOADERS: dict[str, Callable[[Path], PreTrainedModel]] = {

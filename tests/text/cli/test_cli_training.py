@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from json_lines import read_lines, write_lines
+from json_lines import write_lines
 from tiny_models import save_bert
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
@@ -18,7 +18,8 @@ from longform_text.cli.arguments import field_helps, parse
 from longform_text.cli.main import main
 from longform_text.data.tokenizer_training import TokenizerSettings
 from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
-from longform_text.training.engine.settings import DistillationSettings, FinetuningSettings
+from longform_text.training.distillation.settings import DistillationSettings
+from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.pretraining.settings import PretrainingSettings
 
 TEXTS = ["the good text is long " * 9, "a bad text is short " * 8] * 12
@@ -106,7 +107,7 @@ def test_standard_input_cannot_be_read_twice(files: Path, capsys: pytest.Capture
 SMALL = [
     "--hidden-size", "16", "--num-attention-heads", "2", "--num-hidden-layers", "1", "--intermediate-size", "24",
     "--max-position-embeddings", "16", "--projected-length", "4", "--tokenizer-kind", "wordpiece",
-    "--tokenizer-vocab-size", "60", "--tokens-per-step", "64", "--evaluations", "0",
+    "--tokenizer-vocab-size", "60", "--tokens-per-step", "64", "--eval_strategy", "no",
 ]  # fmt: skip
 
 
@@ -146,9 +147,9 @@ def test_a_causal_model_generates(texts: Path, tmp_path: Path, capsys: pytest.Ca
         (["--objective", "causal"], "each slot of projection='linear' is made"),
         (["--preset", "huge"], 'there is no preset "huge"; there are tiny, small, base'),
         (["--attention", "sparse"], '--attention is "sparse"; it is one of linformer, full'),
-        (["--schedule", "steps"], '--schedule is "steps"; it is one of cosine, linear,'),
+        (["--lr_scheduler_type", "steps"], "TrainingArguments: steps is not a valid SchedulerType"),
+        (["--learning_rate", "fast"], '--learning_rate is "fast"; it is a number'),
         (["--text-field", "text"], 'no field "text"; the fields there are: body'),
-        (["--seed", "-1"], "seed=-1 must be between 0 and"),
         (["--validation", "[nowhere.jsonl,neither.txt]"], "nowhere.jsonl"),
         (["--validation", "-"], "cannot be read again"),
         (
@@ -188,9 +189,9 @@ def test_files_of_others_are_not_replaced(name: str, texts: Path, tmp_path: Path
 
 def test_the_records_say_what_was_computed_with(texts: Path, tmp_path: Path) -> None:
     given = ["pretrain", str(texts), "--output", str(tmp_path / "out"), "--text-field", "body", "--max-steps", "2"]
-    assert main([*given, "--dtype", "float32", *SMALL]) == 0
-    rows = read_lines(tmp_path / "out" / "records.jsonl")
-    assert rows[0]["environment"]["matrix products"] == "float32"
+    assert main([*given, "--bf16", "false", *SMALL]) == 0
+    told = json.loads((tmp_path / "out" / "data.json").read_text())
+    assert told["environment"]["matrix products"] == "float32"
 
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "align.yaml"
@@ -224,7 +225,6 @@ def test_a_recipe_of_align() -> None:
         (["a", "--config", str(EXAMPLE)], "give PAIRS, or a recipe"),
         (["a", "--documents", "d", "--make", "[title]"], "--documents goes with queries, --make with texts alone"),
         (["a", "--make", "[titel]"], 'make="titel"; .*did you mean "title"'),
-        (["a", "--schedule", "linaer"], r"linear"),
         (["a", "--documents-per-step", "1"], "documents_per_step=1 must be at least 2"),
     ],
 )
@@ -248,3 +248,39 @@ def test_align_trains_and_says_what_came_of_it(
     assert said.out.splitlines()[-1].endswith(f"--model {tmp_path / 'out'}")
     assert "aligning, step 2: ndcg" in said.err
     assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "complete"
+
+
+@pytest.mark.parametrize("command", ["finetune", "align", "distill", "pretrain"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--lr", 'did you mean "--learning_rate"?'),
+        ("--resume", 'did you mean "--resume_from_checkpoint"? (an interrupted run goes on by itself'),
+        ("--restrat", "there is no option"),
+        ("--report", 'did you mean "--report_to"?'),
+        ("--learning-rat", 'did you mean "--learning'),
+    ],
+)
+def test_options_of_elsewhere_are_led_to_ours_and_never_to_one_that_forgets(
+    command: str, given: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "a", "b", "c", "--output", "out", given, "1"]) == 2
+    found = " ".join(capsys.readouterr().err.split())
+    assert f'there is no option "{given}"' in found
+    assert said in found
+    assert "--restart" not in found
+
+
+def test_fields_of_training_arguments_and_names_of_before(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["finetune", str(files / "long"), str(files / "texts.jsonl"), "--output", str(files / "out")]
+    config = files / "recipe.yaml"
+    config.write_text("learning_rate: 3.0e-4\nsave_total_limit: 2\n")
+    with pytest.warns(FutureWarning, match="batch_size is called per_device_train_batch_size now"):
+        assert (
+            main([*given, "--config", str(config), "--batch-size", "8", "--max-steps", "2", "--report_to", "none"]) == 0
+        )
+    settings = json.loads((files / "out" / "run.json").read_text())["settings"]
+    assert (settings["learning_rate"], settings["per_device_train_batch_size"], settings["max_steps"]) == (3e-4, 8, 2)
+    assert "save_total_limit" not in settings  # which changes nothing of the result
+    assert main([*given[:-1], str(files / "other"), "--eval-file", "x.jsonl"]) == 2
+    assert 'did you mean "--validation"' in capsys.readouterr().err

@@ -16,11 +16,11 @@ from longform.errors import DataError
 from longform_lab.evaluation.comparison import Contender, RunSettings, compare_classification
 from longform_text.inference.classifiers import Classifier, FineTuning, of_config
 from longform_text.inference.run import InferenceSettings, predict
-from longform_text.training.engine.settings import FinetuningSettings
 from longform_text.training.finetuning.run import finetune
+from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.labels import Examples
 
-QUICK = FinetuningSettings(max_steps=1, max_length=12, validation_fraction=0.25, dtype="float32")
+QUICK = FinetuningSettings(max_steps=1, max_length=12, validation_fraction=0.25, bf16=False)
 SETTINGS = InferenceSettings(progress=False)
 ROWS = [{"body": f"the {kind} text " * 9, "more": "near", "kind": kind} for kind in ("good", "bad") * 6]
 

@@ -13,7 +13,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 import longform
-from longform_text.training.engine.trainer import Training
+from longform_text.training.trainer import Trainer
 
 WORDS = ["the", "a", "of", "and", "to", "in", "is", "it", "for", "long", "short", "text", "near", "far", "good", "bad"]
 SHAPE = {"hidden_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 28}
@@ -52,17 +52,17 @@ def break_off(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A function that runs a training until a step: there it is interrupted, or ``killed`` in a process for it."""
 
     def run_until(step: int, train: Callable[[], object], *, killed: bool = False) -> None:
-        take_step = Training._take_step
+        training_step = Trainer.training_step
 
-        def stopping(self: Training, *arguments: Any) -> None:
-            if self.step == step:
+        def stopping(self: Trainer, *arguments: Any) -> Any:
+            if self.state.global_step == step:
                 if killed:
                     os.kill(os.getpid(), signal.SIGKILL)
                 raise KeyboardInterrupt
-            take_step(self, *arguments)
+            return training_step(self, *arguments)
 
         with monkeypatch.context() as patched:
-            patched.setattr(Training, "_take_step", stopping)
+            patched.setattr(Trainer, "training_step", stopping)
             if killed:
                 process = multiprocessing.get_context("fork").Process(target=train)
                 process.start()

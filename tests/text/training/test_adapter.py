@@ -21,13 +21,13 @@ from longform.conversion.local import local_source
 from longform.errors import ConfigurationError, ConversionError
 from longform_text.cli.main import main
 from longform_text.training.alignment.settings import AlignmentSettings
-from longform_text.training.engine.students import load_encoder
+from longform_text.training.students import load_encoder
 
 TEXTS = ["the far text is bad", "the", "good or bad in it " * 5]
 WORDS = ("far", "good", "bad", "near")
 PAIRS = [f"text {word}" for word in WORDS], [f"this is the long {word} text for it. It is {word}." for word in WORDS]
 SETTINGS = AlignmentSettings(
-    max_steps=3, documents_per_step=4, learning_rate=3e-2, heldout_documents=0, keep_texts=2, dtype="float32",
+    max_steps=3, documents_per_step=4, learning_rate=3e-2, heldout_documents=0, keep_texts=2, bf16=False,
     lora_rank=2,
 )  # fmt: skip
 OPTIONS: dict[str, Any] = {"max_length": 48, "attention_window": 4, "memory_budget": None}

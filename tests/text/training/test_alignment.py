@@ -22,13 +22,17 @@ from longform_text.training.alignment.run import align
 from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform_text.training.alignment.sources import Example
 from longform_text.training.alignment.steps import Reader, right_passages
-from longform_text.training.engine.settings import autocast
+from longform_text.training.run import measured
 
 SETTINGS = AlignmentSettings(
-    max_steps=6, documents_per_step=4, learning_rate=3e-3, heldout_documents=4, evaluations=1, save_every_steps=2,
-    keep_texts=4, dropout=0.1, dtype="float32",
+    max_steps=6, documents_per_step=4, learning_rate=3e-3, heldout_documents=4, eval_steps=0.5, save_steps=2,
+    keep_texts=4, dropout=0.1, bf16=False,
 )  # fmt: skip
 CPU = torch.device("cpu")
+
+
+def _none(texts: list[str]) -> np.ndarray:
+    return np.zeros((len(texts), 24), np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +100,8 @@ def test_the_share_of_the_loss_within_a_document(longform_model: Path, pairs: tu
         outside = -(right / (right + (scores * ~own).sum(dim=1))).log().mean()
         inside = -(right / (scores * own).sum(dim=1)).log().mean()
         for share in (0.0, 0.25, 1.0):
-            loss = AlignmentLoss(
-                opened.trained, temperature=0.1, keep_weight=0.0, same_document=share,
-                autocast=lambda: autocast(CPU, torch.float32),
-            )  # fmt: skip
-            found = loss.calculate_loss(vectors, (step, torch.zeros(0, 24)))
+            loss = AlignmentLoss(temperature=0.1, keep_weight=0.0, same_document=share, vectors_before=_none)
+            found = loss.calculate_loss(vectors, step)
             torch.testing.assert_close(found, share * inside + (1 - share) * outside, rtol=1e-4, atol=1e-5)
 
 
@@ -146,14 +147,14 @@ def test_passages_of_a_document_are_told_apart_after_training(longform_model: Pa
     settings = AlignmentSettings(
         max_steps=24, documents_per_step=4, queries_per_document=6, passage_tokens=7, heldout_documents=4,
         keep_weight=0.0, learning_rate=3e-3, train_word_embeddings=True, same_document_negatives=0.5,
-        passage_boundaries="sentences", dtype="float32",
+        passage_boundaries="sentences", bf16=False,
     )  # fmt: skip
     source = AlignmentSource(pairs=rows, spans_field="where")
     result = align(longform_model, source, settings, progress=False)
     assert result.after["same_document"] > result.before["same_document"] + 0.05
     assert "in their document" in result.report
-    trained = [row for row in result.records if row["event"] == "train"]
-    assert trained[-1]["same_document"] < trained[0]["same_document"]
+    losses = [row["loss"] for row in result.records if "loss" in row]
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize(("dropout", "passage_tokens"), [(0.3, None), (0.0, 9)])
@@ -174,15 +175,15 @@ def test_the_gradient_cache_gives_the_gradient_of_the_whole_step(
     kept = torch.randn(2, 24)
     gradients = []
     model = opened.trained.train()
-    loss = AlignmentLoss(model, temperature=0.1, keep_weight=0.7, autocast=lambda: autocast(CPU, torch.float32))
+    loss = AlignmentLoss(temperature=0.1, keep_weight=0.7, vectors_before=lambda _: kept.numpy())
     for cached in (False, True):
         torch.manual_seed(5)
         model.zero_grad()
         if cached:
-            value = loss(step, kept)
+            value = loss(model, {"step": step})
         else:
             vectors = [[model(dict(batch))["sentence_embedding"]] for batch in step.batches]
-            value = loss.calculate_loss(vectors, (step, kept))
+            value = loss.calculate_loss(vectors, step)
         (0.5 * value).backward()
         gradients.append((value.detach(), [p.grad.clone() for p in opened.trained.parameters() if p.grad is not None]))
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
@@ -220,7 +221,7 @@ def test_passages_are_those_of_the_whole_reading(longform_model: Path, pairs: tu
 def test_passages_are_found_after_training(longform_model: Path, pairs: tuple[list[str], list[str]]) -> None:
     texts = AlignmentSource(texts=[f"{text} {other}" for text, other in zip(*[pairs[1]] * 2, strict=True)], weight=2)
     settings = AlignmentSettings(
-        max_steps=3, documents_per_step=4, passage_tokens=8, heldout_documents=2, keep_texts=4, dtype="float32"
+        max_steps=3, documents_per_step=4, passage_tokens=8, heldout_documents=2, keep_texts=4, bf16=False
     )
     result = align(longform_model, [texts, AlignmentSource(pairs=pairs)], settings, progress=False)
     assert result.steps == 3
@@ -244,13 +245,13 @@ def test_documents_are_found_after_training(
 ) -> None:
     settings = AlignmentSettings(
         max_steps=16, documents_per_step=8, learning_rate=3e-3, train_word_embeddings=True, heldout_documents=4,
-        evaluations=1, keep_texts=4, dtype="float32",
+        eval_steps=0.5, keep_texts=4, bf16=False,
     )  # fmt: skip
     result = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
-    losses = [row["ranking"] for row in result.records if row["event"] == "train"]
+    losses = [row["loss"] for row in result.records if "loss" in row]
     assert sum(losses[-4:]) < 0.3 * sum(losses[:4])
     assert (result.steps, result.documents) == (16, 128)
-    assert [row["step"] for row in result.records if row["event"] == "evaluation"] == [0, 8, 16]
+    assert [row["step"] for row in measured(result.records, "ndcg")] == [0, 8, 16]
     assert result.before["short_cosine"] == pytest.approx(1, abs=1e-5)
     assert 0.5 < result.after["short_cosine"] < 0.9999
     texts = pairs[1][:3]
@@ -258,7 +259,7 @@ def test_documents_are_found_after_training(
     np.testing.assert_allclose(vectors, result.model.encode(texts), atol=1e-5)
     assert {"README.md", "run.json", "records.jsonl"} <= {path.name for path in (tmp_path / "out").iterdir()}
     assert f"| after | {result.after['ndcg']:.4f} |" in (tmp_path / "out" / "README.md").read_text()
-    monkeypatch.setattr("longform_text.training.engine.trainer.Training.carry_out", None)  # not repeated
+    monkeypatch.setattr("longform_text.training.trainer.Trainer.train", None)  # not repeated
     again = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
     torch.testing.assert_close(again.model.state_dict(), result.model.state_dict(), rtol=0, atol=0)
     assert again.after == result.after
@@ -273,9 +274,9 @@ def test_short_texts_stay_near_by_their_weight(longform_model: Path, pairs: tupl
             learning_rate=3e-3,
             keep_weight=weight,
             keep_texts=6,
-            evaluations=0,
+            eval_strategy="no",
             heldout_documents=4,
-            dtype="float32",
+            bf16=False,
         )
         moved.append(1 - align(longform_model, pairs, settings, progress=False).after["short_cosine"])
     assert moved[1] < 0.3 * moved[0]

@@ -1,7 +1,6 @@
 """Where an alignment's pairs come from: files and memory, texts alone, what is held out, whose turn it is."""
 
 import random
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,8 +95,8 @@ def test_queries_are_not_taken_from_beyond_what_is_read() -> None:
 
 
 def test_sources_take_turns_by_weight() -> None:
-    steps: Any = AlignmentSteps([], [2.0, 1.0], None, AlignmentSettings(), rank=0, processes=1)  # ty: ignore
-    turns = list(islice(steps._turns(), 9))
+    steps: Any = AlignmentSteps([], [2.0, 1.0], None, AlignmentSettings(), steps=9)  # ty: ignore
+    turns = steps.turns
     assert [source for source, _ in turns] == [0, 1, 0] * 3
     assert steps.documents(0) == 0
     assert [visit for source, visit in turns if source == 0] == list(range(6))
@@ -121,8 +120,8 @@ def test_a_pass_reads_each_document_once_in_any_order() -> None:
     for start in (0, 3):
         source, reader = Recorded(7), SimpleNamespace(step=lambda examples, short: None)
         settings = AlignmentSettings(documents_per_step=2, keep_weight=0)
-        steps: Any = AlignmentSteps([source], [1.0], reader, settings, rank=0, processes=1)  # ty: ignore
-        list(islice(steps.steps(start), 6 - start))
+        steps: Any = AlignmentSteps([source], [1.0], reader, settings, steps=6)  # ty: ignore
+        [steps[number] for number in range(start, 6)]
         orders.append(source.asked)
     assert orders[0][6:] == orders[1]  # begun later, the same documents come
     assert len(set(orders[0][:6])) == len(set(orders[0][6:])) == 6
@@ -132,8 +131,8 @@ def test_a_pass_reads_each_document_once_in_any_order() -> None:
 def test_similar_documents_are_read_in_one_step() -> None:
     source, reader = Recorded(12), SimpleNamespace(step=lambda examples, short: None)
     settings = AlignmentSettings(documents_per_step=4, keep_weight=0, similar_documents=True)
-    steps: Any = AlignmentSteps([source], [1.0], reader, settings, rank=0, processes=1)  # ty: ignore
-    list(islice(steps.steps(), 6))
+    steps: Any = AlignmentSteps([source], [1.0], reader, settings, steps=6)  # ty: ignore
+    [steps[number] for number in range(6)]
     batches = [source.asked[first : first + 4] for first in range(0, 24, 4)]
     assert [len({place % 3 for place in batch}) for batch in batches] == [1] * 6
     assert sorted(source.asked[:12]) == sorted(source.asked[12:]) == list(range(12))

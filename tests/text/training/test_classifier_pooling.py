@@ -9,15 +9,17 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from longform.choices import POOLINGS
 from longform.errors import ConfigurationError
-from longform_text.training.engine.settings import FinetuningSettings
 from longform_text.training.finetuning.run import FinetuningResult, finetune
+from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.labels import Examples
 
 EXAMPLES = Examples(["a good text", "a bad text of it"] * 8, ["good", "bad"] * 8)
 
 
 def _run(model: Any, pooling: str | None, tokenizer: Any = None, **options: Any) -> FinetuningResult:
-    settings = FinetuningSettings(max_steps=1, batch_size=4, validation_fraction=0.25, classifier_pooling=pooling)
+    settings = FinetuningSettings(
+        max_steps=1, per_device_train_batch_size=4, validation_fraction=0.25, classifier_pooling=pooling
+    )
     return finetune(model, EXAMPLES, settings, tokenizer=tokenizer, progress=False, **options)
 
 

@@ -4,54 +4,47 @@ from typing import Any
 import pytest
 
 from longform.errors import ConfigurationError, DataError
-from longform.pretrained.tokenizers import special_tokens
-from longform_text.training.distillation.crops import CropSource, at_most_a_fifth, check_repeatable
-from longform_text.training.engine.settings import DistillationSettings
+from longform_text.training.distillation.crops import (
+    CropDataset,
+    DataCollatorForCrops,
+    at_most_a_fifth,
+)
+from longform_text.training.distillation.settings import DistillationSettings
 
 SETTINGS = DistillationSettings(length=48, min_length=12, tokens_per_step=150, seed=5)
 
 
-def _source(texts: Any, tokenizer: Any, settings: DistillationSettings = SETTINGS, **options: Any) -> CropSource:
-    return CropSource(texts, tokenizer, special_tokens(tokenizer), settings, **{"heldout": 5, **options})
+def _source(texts: Any, tokenizer: Any, settings: DistillationSettings = SETTINGS, heldout: int = 5) -> CropDataset:
+    return CropDataset(texts, tokenizer, settings, heldout=heldout)
 
 
-def _ids(steps: Any) -> list[list[list[int]]]:
-    return [[row.tolist() for part in parts for row in part.input_ids] for parts in steps]
+def _ids(source: CropDataset, count: int) -> list[list[list[int]]]:
+    return list(islice(source, count))
 
 
-def test_any_step_can_be_found_again(texts: list[str], tiny_tokenizer: Any) -> None:
-    whole = _ids(islice(_source(texts, tiny_tokenizer).steps(), 12))
-    later = _source(texts, tiny_tokenizer)
-    assert _ids(islice(later.steps(7), 5)) == whole[7:]
-    assert _ids(islice(later.steps(), 12)) == whole
-    assert later.tokens == sum(sum(token > 0 for row in rows for token in row) for rows in whole)
+def test_steps_are_the_same_each_time(texts: list[str], tiny_tokenizer: Any) -> None:
+    source = _source(texts, tiny_tokenizer)
+    assert _ids(source, 12) == _ids(source, 12) == _ids(_source(texts, tiny_tokenizer), 12)
 
 
 def test_rows_of_a_data_set_are_their_texts(texts: list[str], tiny_tokenizer: Any) -> None:
     rows = [{"text": text, "label": 3} for text in texts]
-    found, expected = (_ids(islice(_source(given, tiny_tokenizer).steps(), 4)) for given in (rows, texts))
+    found, expected = (_ids(_source(given, tiny_tokenizer), 4) for given in (rows, texts))
     assert found == expected
     with pytest.raises(DataError, match=r"the fields there are: content \(str\)"):
-        next(_source([{"content": text} for text in texts], tiny_tokenizer).steps())
-
-
-def test_processes_share_the_steps(texts: list[str], tiny_tokenizer: Any) -> None:
-    shares = [_ids(islice(_source(texts, tiny_tokenizer, rank=r, processes=2).steps(), 6)) for r in (0, 1)]
-    assert all(one != other for one, other in zip(*shares, strict=True))
+        next(iter(_source([{"content": text} for text in texts], tiny_tokenizer)))
 
 
 def test_lengths_are_mixed_and_steps_are_full(texts: list[str], tiny_tokenizer: Any) -> None:
-    lengths = set()
-    for parts in islice(_source(texts, tiny_tokenizer).steps(), 30):
-        assert 150 - 12 < sum(part.tokens for part in parts) <= 150
-        for part in parts:
-            lengths |= set(part.lengths)
-            mask = part.attention_mask
-            assert (mask is None) == (min(part.lengths) == part.input_ids.shape[1])
-            assert mask is None or mask.sum(1).tolist() == part.lengths
-            for row, length in zip(part.input_ids.tolist(), part.lengths, strict=True):
-                assert (row[0], row[length - 1]) == (2, 3)
-                assert set(row[length:]) <= {0}
+    lengths, collator = set(), DataCollatorForCrops(tiny_tokenizer)
+    for crops in _ids(_source(texts, tiny_tokenizer), 30):
+        assert 150 - 12 < sum(map(len, crops)) <= 150
+        lengths |= set(map(len, crops))
+        batch = collator([crops])
+        assert batch["attention_mask"].sum(1).tolist() == [*map(len, crops)]
+        for row, crop in zip(batch["input_ids"].tolist(), crops, strict=True):
+            assert (crop[0], crop[-1]) == (2, 3)
+            assert row == crop + [0] * (len(row) - len(crop))
     assert {12, 24, 48} <= lengths
     assert max(lengths) == 48
 
@@ -60,7 +53,7 @@ def test_held_out_documents_are_not_trained_on(tiny_tokenizer: Any) -> None:
     texts = [f"{letter} " * 20 for letter in "bcdfghjklmnpqrstvwxyz"]
     source = _source(texts, tiny_tokenizer)
     kept = {crop[1] for crop in source.heldout_crops()}
-    seen = {row[1] for rows in _ids(islice(source.steps(), 40)) for row in rows}
+    seen = {row[1] for rows in _ids(source, 40) for row in rows}
     assert len(kept) == 5
     assert len(seen) == 16
     assert not kept & seen
@@ -77,22 +70,14 @@ def test_a_stream_is_read_in_its_order_and_again(tiny_tokenizer: Any) -> None:
     stream = Stream()
     source = _source(stream, tiny_tokenizer)
     assert [crop[1] for crop in source.heldout_crops()] == tiny_tokenizer.convert_tokens_to_ids([*"abcde"])
-    assert {row[1] for rows in _ids(islice(source.steps(), 3)) for row in rows} == set(
-        tiny_tokenizer.convert_tokens_to_ids([*"fg"])
-    )
+    assert {row[1] for rows in _ids(source, 3) for row in rows} == set(tiny_tokenizer.convert_tokens_to_ids([*"fg"]))
     assert stream.times > 2
-
-
-@pytest.mark.parametrize("once", [iter(["a"]), (x for x in ["a"]), "a"])
-def test_documents_that_can_be_read_only_once(once: Any) -> None:
-    with pytest.raises(DataError, match="give a list"):
-        check_repeatable(once)
 
 
 @pytest.mark.parametrize("nothing", [[], ["", " \n"], ["a b"] * 3])
 def test_no_text_to_train_on(nothing: list[str], tiny_tokenizer: Any) -> None:
     with pytest.raises(DataError, match="no text to train on: beside 0 held-out"):
-        next(_source(nothing, tiny_tokenizer, heldout=0).steps())
+        next(iter(_source(nothing, tiny_tokenizer, heldout=0)))
 
 
 def test_crops_without_room_for_text(tiny_tokenizer: Any) -> None:

@@ -12,15 +12,21 @@ from transformers import AutoModel, BertModel
 
 from longform.errors import CheckpointError, DataError, InputError
 from longform_text.training.distillation.run import distill
-from longform_text.training.engine.settings import DistillationSettings, FinetuningSettings
-from longform_text.training.engine.trainer import check_end, check_start, check_step
-from longform_text.training.finetuning.job import FinetuningJob
+from longform_text.training.distillation.settings import DistillationSettings
 from longform_text.training.finetuning.run import finetune
+from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.labels import Examples
+from longform_text.training.trainer import Trainer, check_end, check_loss, check_start
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 VALUES = EXAMPLES._replace(labels=[1.0, 0.5] * 8)
-SETTINGS = FinetuningSettings(max_steps=4, batch_size=4, validation_fraction=0.25, dtype="float32", schedule="constant")
+SETTINGS = FinetuningSettings(
+    max_steps=4,
+    per_device_train_batch_size=4,
+    validation_fraction=0.25,
+    bf16=False,
+    lr_scheduler_type="constant",
+)
 
 
 def _train(folder: Path, examples: Examples = EXAMPLES, **changes: Any) -> nn.Module:
@@ -40,7 +46,7 @@ def test_a_model_that_is_not_finite_is_not_trained(
     _poison(AutoModel.from_pretrained(student_folder), value).save_pretrained(broken)
     for file in student_folder.glob("tokenizer*"):
         (broken / file.name).write_bytes(file.read_bytes())
-    settings = DistillationSettings(length=48, min_length=12, max_steps=1, heldout_documents=4, dtype="float32")
+    settings = DistillationSettings(length=48, min_length=12, max_steps=1, heldout_documents=4, bf16=False)
     with pytest.raises(CheckpointError, match=r"the model to train has weights .*LayerNorm\.weight.*a sound one"):
         _train(broken)
     with pytest.raises(CheckpointError, match="the model to train has weights"):
@@ -54,23 +60,23 @@ def test_a_model_that_is_not_finite_is_not_trained(
 def test_weights_that_an_update_broke_are_blamed_on_the_learning_rate(
     step: int, student_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = FinetuningJob.make_optimizers
+    make = Trainer.create_optimizer
 
-    def breaking(job: FinetuningJob, model: Any) -> list[torch.optim.Optimizer]:
-        (optimizer,) = make(job, model)
+    def breaking(self: Trainer, model: Any = None) -> torch.optim.Optimizer:
+        optimizer = make(self, model)
         taken: list[int] = []
 
         def poison(*_: Any) -> None:
             taken.append(1)
             if len(taken) == step:
-                _poison(model, float("nan"))
+                _poison(self.model, float("nan"))
 
         optimizer.register_step_post_hook(poison)
-        return [optimizer]
+        return optimizer
 
-    monkeypatch.setattr(FinetuningJob, "make_optimizers", breaking)
+    monkeypatch.setattr(Trainer, "create_optimizer", breaking)
     with pytest.raises(InputError, match=r"NaN or infinite.*lower learning_rate \(5e-05\)"):
-        _train(student_folder, evaluations_per_epoch=1, max_steps=4)
+        _train(student_folder, max_steps=4)
 
 
 def test_a_rate_far_too_high_gives_no_model(student_folder: Path) -> None:
@@ -102,13 +108,13 @@ def test_a_text_without_a_label_is_left_out_and_counted(
 
 def test_each_number_of_a_step_is_looked_at() -> None:
     model = nn.Linear(2, 2)
-    check_step(model, loss=1.0, gradient=1.0, step=1, learning_rate=0.1)
-    with pytest.raises(InputError, match="the norm of the gradient is nan at step 2, while every weight is finite"):
-        check_step(model, loss=1.0, gradient=float("nan"), step=2, learning_rate=0.1)
+    check_loss(model, 1.0, step=1, rate=0.1)
+    with pytest.raises(InputError, match="the loss is nan at step 2, while every weight is finite"):
+        check_loss(model, float("nan"), step=2, rate=0.1)
     model.weight.data[0, 0] = float("inf")
     with pytest.raises(InputError, match=r"the loss is nan at step 3, because the update before .*\(weight\)"):
-        check_step(model, loss=float("nan"), gradient=1.0, step=3, learning_rate=0.1)
+        check_loss(model, float("nan"), step=3, rate=0.1)
     with pytest.raises(InputError, match=r"the last update made weights NaN or infinite \(weight\)"):
-        check_end(model, learning_rate=0.1)
+        check_end(model, rate=0.1)
     with pytest.raises(CheckpointError, match="it has weights that are NaN"):
         check_start(model, "it")

@@ -15,12 +15,12 @@ from transformers import AutoModel
 from longform import convert
 from longform.files import atomic_folder, copy_anew
 from longform_text.export.run import export_model
-from longform_text.training.engine.settings import FinetuningSettings
-from longform_text.training.engine.students import open_student
 from longform_text.training.finetuning.run import finetune
+from longform_text.training.finetuning.settings import FinetuningSettings
+from longform_text.training.students import open_student
 
 ROWS = [{"text": f"{word} text", "label": word} for word in ("good", "bad")] * 8
-SETTINGS = FinetuningSettings(max_steps=1, validation_fraction=0.5, save_every_steps=1)
+SETTINGS = FinetuningSettings(max_steps=1, validation_fraction=0.5, save_steps=1)
 
 
 @pytest.fixture(autouse=True, params=[0o027], ids=oct)
@@ -76,16 +76,15 @@ def test_a_copied_folder_without_write_permission_does_not_end_a_training(tmp_pa
     code = f"""
 import shutil, sys
 from pathlib import Path
-from longform_text.training.engine.run_folder import RunFolder
+from longform_text.training.run_folder import RunFolder
 source, output = Path({str(tmp_path / "source")!r}), Path({str(tmp_path / "output")!r})
 (source / "part").mkdir(parents=True)
 for path in (source / "part" / "file", source / "part", source):
     path.touch()
     path.chmod(0o555 if path.is_dir() else 0o444)
 shutil.copytree(source, output / "unfinished-model")  # what a killed start left
-run = RunFolder(output, {{"kind": "a test"}}, kept=True, main=True)
-run.records.begin()
-run.finish(lambda place: shutil.copytree(source / "part", place / "part"), wait=lambda: None)
+run = RunFolder(output, {{"kind": "a test"}}, kept=True)
+run.finish(lambda place: shutil.copytree(source / "part", place / "part"), [])
 """
     subprocess.run([*plain, sys.executable, "-c", code], check=True)
     assert sorted(path.name for path in (tmp_path / "output").iterdir())[:1] == ["part"]

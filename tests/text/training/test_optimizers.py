@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from longform_text.training.distillation.job import Float32Muon, muon_adamw
+from longform_text.training.distillation.optimizer import Float32Muon, MuonAdamW
 
 
 def _model() -> nn.ModuleDict:
@@ -11,21 +11,20 @@ def _model() -> nn.ModuleDict:
     return nn.ModuleDict({"dense": nn.Linear(5, 7), "embeddings": nn.Embedding(11, 5), "out_proj": nn.Linear(7, 3)})
 
 
-def _step(model: nn.ModuleDict, optimizers: list[torch.optim.Optimizer]) -> None:
+def _step(model: nn.ModuleDict, optimizer: torch.optim.Optimizer) -> None:
     ids = torch.arange(6).reshape(2, 3)
     model["out_proj"](model["dense"](model["embeddings"](ids)).tanh()).square().sum().backward()
-    for optimizer in optimizers:
-        optimizer.step()
+    optimizer.step()
 
 
 def test_matrices_inside_go_to_muon_and_tables_and_last_layers_do_not():
     model = _model()
-    optimizers = muon_adamw(model, lr=0.1, weight_decay=0.0)
-    (muon,), (adamw,) = (optimizer.param_groups for optimizer in optimizers)
+    optimizer = MuonAdamW(model, lr=0.1, weight_decay=0.0)
+    muon, adamw = optimizer.param_groups
     assert [p.shape for p in muon["params"]] == [(7, 5)]
     assert len(adamw["params"]) == 4
     before = model["dense"].weight.detach().clone()
-    _step(model, optimizers)
+    _step(model, optimizer)
     # Orthogonalised: every singular value of the update is about 0.2 sqrt(max(rows, columns)) lr.
     sizes = torch.linalg.svdvals(model["dense"].weight.detach() - before) / (0.1 * 0.2 * 7**0.5)
     assert sizes.min() > 0.5
@@ -35,17 +34,32 @@ def test_matrices_inside_go_to_muon_and_tables_and_last_layers_do_not():
 def test_a_matrix_with_a_rate_of_its_own_keeps_it_and_adamw():
     model = _model()
     model["dense"].learning_rate_multiplier = 0.5
-    optimizers = muon_adamw(model, lr=0.1, weight_decay=0.3)
-    rates = {p: (group["lr"], group["weight_decay"]) for group in optimizers[0].param_groups for p in group["params"]}
+    optimizer = MuonAdamW(model, lr=0.1, weight_decay=0.3)
+    rates = {p: (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
     assert rates[model["dense"].weight] == (0.05, 0.0)
-    assert [type(optimizer) for optimizer in optimizers] == [torch.optim.AdamW]
+    assert [type(part) for part in optimizer.parts] == [torch.optim.AdamW]
 
 
 def test_frozen_parameters_stay_out():
     model = _model()
     model["dense"].requires_grad_(False)
-    optimizers = muon_adamw(model, lr=0.1, weight_decay=0.0)
-    assert sum(len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups) == 3
+    optimizer = MuonAdamW(model, lr=0.1, weight_decay=0.0)
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == 3
+
+
+def test_a_checkpoint_of_both_goes_on_as_if_there_had_been_none():
+    weights = []
+    for kept in (False, True):
+        model = _model()
+        optimizer = MuonAdamW(model, lr=0.1, weight_decay=0.1)
+        _step(model, optimizer)
+        if kept:
+            state, optimizer = optimizer.state_dict(), MuonAdamW(model, lr=0.1, weight_decay=0.1)
+            optimizer.load_state_dict(state)
+        optimizer.zero_grad()
+        _step(model, optimizer)
+        weights.append(model.state_dict())
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=0)
 
 
 def test_muon_in_float32_moves_matrices_as_torch_s_does():

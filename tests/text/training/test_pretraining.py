@@ -1,8 +1,7 @@
-"""Pre-training: it learns, resumes bit for bit, compares fairly between kinds of attention, refuses what cannot be."""
+"""Pre-training: it learns, compares fairly between kinds of attention, refuses what cannot be."""
 
 import json
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,25 @@ from longform import LinformerForCausalLM
 from longform.errors import ConfigurationError, DataError
 from longform_text.data.token_store import TokenStore
 from longform_text.data.tokenizer_training import TokenizerSettings
-from longform_text.training.engine.run_folder import RunFolder
-from longform_text.training.engine.trainer import Training
-from longform_text.training.pretraining.batches import IGNORED, Asking
-from longform_text.training.pretraining.data import PretrainingData, split_documents
+from longform_text.training.pretraining.batches import DataCollatorForBlocks
+from longform_text.training.pretraining.data import split_documents
 from longform_text.training.pretraining.model import AskedTokensLoss, config_for, full_attention_twin, new_model
 from longform_text.training.pretraining.run import PretrainingResult, pretrain
 from longform_text.training.pretraining.settings import PretrainingSettings
+from longform_text.training.trainer import IGNORED, Trainer
 
 SETTINGS = PretrainingSettings(
-    tokens_per_step=128, tokens_per_forward=64, max_steps=10, learning_rate=3e-3, evaluations=1, save_every_steps=4,
-    validation_tokens=150, dtype="float32",
+    tokens_per_step=128, tokens_per_forward=64, max_steps=10, learning_rate=3e-3, eval_steps=0.5, save_steps=4,
+    validation_tokens=150, bf16=False,
 )  # fmt: skip
 MODEL = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
     "max_position_embeddings": 16, "projected_length": 4,
 }  # fmt: skip
 TOKENIZER = TokenizerSettings("wordpiece", 60)
+
+
+STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def _run(corpus: Any, settings: PretrainingSettings = SETTINGS, **options: Any) -> PretrainingResult:
@@ -53,7 +54,7 @@ def file(texts: list[str], tmp_path: Path) -> Path:
 @pytest.mark.parametrize("config", [MODEL, full_attention_twin(MODEL)], ids=["linformer", "twin"])
 def test_it_learns_what_frequencies_do_not_say(config: dict[str, Any], tiny_tokenizer: Any) -> None:
     texts = [f"{word} " * 60 for word in ("near", "far", "good", "bad", "long", "short", "text", "the") * 8]
-    settings = replace(SETTINGS, tokens_per_step=256, max_steps=60, learning_rate=1e-2, save_every_steps=None)
+    settings = replace(SETTINGS, tokens_per_step=256, max_steps=60, learning_rate=1e-2, save_steps=None)
     still = {"initializer_range": 0.2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     result = _run(texts, settings, config={**config, **still, "normalization": "pre"}, tokenizer=tiny_tokenizer)
     assert result.validation_loss < result.unigram_loss - 1.0
@@ -61,37 +62,19 @@ def test_it_learns_what_frequencies_do_not_say(config: dict[str, Any], tiny_toke
     assert result.tokens == 60 * 256
 
 
-def test_processes_share_each_step_of_one(texts: list[str], tiny_tokenizer: Any) -> None:
-    def steps(rank: int, processes: int) -> list[list[Any]]:
-        data = PretrainingData(store, tiny_tokenizer, SETTINGS, length=16, rank=rank, processes=processes)
-        return list(islice(data.steps(start=2), 3))
-
-    ids = [tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    store = TokenStore(np.concatenate(ids).astype(np.int32), np.cumsum([len(each) for each in ids]))
-    alone, ranks = steps(0, 1), [steps(rank, 2) for rank in (0, 1)]
-    for step, whole in enumerate(alone):
-        parts = [part for rank in ranks for part in rank[step]]
-        for name in ("input_ids", "labels"):
-            together = [row.tolist() for part in parts for row in getattr(part, name)]
-            assert together == [row.tolist() for part in whole for row in getattr(part, name)]
-        assert sum(len(part.input_ids) for part in ranks[0][step]) == sum(
-            len(part.input_ids) for part in ranks[1][step]
-        )
-
-
 def test_bfloat16_linear_decay_and_gradient_checkpointing(texts: list[str], tmp_path: Path) -> None:
     settings = replace(
-        SETTINGS, max_steps=3, dtype="bfloat16", schedule="linear", warmup=0.0, gradient_checkpointing=True,
-        save_every_steps=None,
+        SETTINGS, max_steps=3, bf16=True, lr_scheduler_type="linear", warmup_steps=0, logging_steps=1,
+        activation_checkpointing=True, save_steps=None,
     )  # fmt: skip
     result = _run(texts, settings, output=tmp_path / "run")
     assert result.steps == 3
     assert all(value.dtype == torch.float32 and value.isfinite().all() for value in _weights(result).values())
     rows = read_lines(tmp_path / "run" / "records.jsonl")
-    rates = [row["learning_rate"] for row in rows if "learning_rate" in row and row["event"] != "run"]
+    rates = [row["learning_rate"] for row in rows if "learning_rate" in row]
     assert rates
     assert rates == pytest.approx([3e-3 * left / 3 for left in (3, 2, 1)][-len(rates) :], rel=1e-3)
-    plain = _run(texts, replace(settings, gradient_checkpointing=False))
+    plain = _run(texts, replace(settings, activation_checkpointing=False))
     assert result.validation_loss == pytest.approx(plain.validation_loss, rel=1e-3)
 
 
@@ -124,16 +107,16 @@ def test_attention_does_not_change_order_masks_and_initial_weights(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[Tensor]] = []
-    original = Training._take_step
+    original = Trainer.training_step
 
-    def noted(self: Any, parts: Any) -> None:
-        seen[-1] += [tensor for part in parts for tensor in (part.input_ids, part.labels)]
-        return original(self, parts)
+    def noted(self: Any, model: Any, batch: Any, *more: Any) -> Any:
+        seen[-1] += [batch["input_ids"], batch["labels"]]
+        return original(self, model, batch, *more)
 
-    monkeypatch.setattr(Training, "_take_step", noted)
+    monkeypatch.setattr(Trainer, "training_step", noted)
     for config in (MODEL, full_attention_twin(MODEL), {**MODEL, "projection_sharing": "layerwise"}):
         seen.append([])
-        _run(texts, replace(SETTINGS, max_steps=3), config=config)
+        _run(texts, replace(SETTINGS, max_steps=3), config={**config, **STILL})
     assert all(torch.equal(one, other) for run in seen[1:] for one, other in zip(seen[0], run, strict=True))
 
 
@@ -200,10 +183,10 @@ def test_a_causal_model_learns_and_generates(texts: list[str], tmp_path: Path) -
 def test_the_causal_loss_is_that_of_the_model_s_head(tiny_tokenizer: Any) -> None:
     model = new_model(config_for(CAUSAL, tiny_tokenizer, causal=True), 0).eval()
     content = np.array([7, 9, 3, 8, 6])  # 3 parts two documents
-    part = Asking(tiny_tokenizer, 16, fraction=0.15, causal=True).ask([content], ())
+    part = DataCollatorForBlocks(tiny_tokenizer, 16, causal=True).ask([content])
     assert part.labels[part.labels != IGNORED].tolist() == [7, 9, 3, 6]
     loss = AskedTokensLoss(model)
-    found = loss(model, part, torch.device("cpu"))
+    found = loss(model, part._asdict())
     loss.remove()
     expected = model(part.input_ids, attention_mask=part.attention_mask, labels=part.labels).loss
     torch.testing.assert_close(found, expected)
@@ -220,8 +203,10 @@ def test_what_a_causal_model_cannot_have(texts: list[str]) -> None:
 
 
 def test_a_loaded_model_goes_on(texts: list[str]) -> None:
-    first = _run(texts, replace(SETTINGS, max_steps=12, learning_rate=1e-2, save_every_steps=None))
-    again = _run(texts, replace(SETTINGS, max_steps=2, evaluations=0), config=first.model, tokenizer=first.tokenizer)
+    first = _run(texts, replace(SETTINGS, max_steps=12, learning_rate=1e-2, save_steps=None))
+    again = _run(
+        texts, replace(SETTINGS, max_steps=2, eval_strategy="no"), config=first.model, tokenizer=first.tokenizer
+    )
     assert again.curve[0]["loss"] == pytest.approx(first.validation_loss)
     assert again.model is first.model
 
@@ -243,22 +228,3 @@ def test_no_more_than_a_tenth_is_held_out(place: int) -> None:
 def test_the_shortest_is_held_out_where_all_are_longer_than_asked_for() -> None:
     split = split_documents(_store(*range(110, 99, -1)), 5)
     assert split.validation.tolist() == [10]
-
-
-def test_a_run_killed_before_its_steps_are_known_says_everything_once(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(RunFolder, "fix_steps", _stop)
-        with pytest.raises(KeyboardInterrupt):
-            _run(file, output=tmp_path / "run")
-    _run(file, output=tmp_path / "run")
-    rows = read_lines(tmp_path / "run" / "records.jsonl")
-    assert [row["event"] for row in rows].count("run") == 1
-    assert [row["step"] for row in rows if row["event"] == "validation"].count(0) == 1
-    seconds = [row["seconds"] for row in rows if "seconds" in row]
-    assert seconds == sorted(seconds)
-
-
-def _stop(*_arguments: Any, **_options: Any) -> None:
-    raise KeyboardInterrupt

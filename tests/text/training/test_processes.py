@@ -28,10 +28,10 @@ import torch
 torch.set_num_threads(1)
 import longform
 from longform_text.training.distillation.run import distill
-from longform_text.training.engine.settings import DistillationSettings
+from longform_text.training.distillation.settings import DistillationSettings
 given = json.load(open(sys.argv[1]))
 settings = DistillationSettings(length=48, min_length=12, tokens_per_step=200, max_steps=4, heldout_documents=6,
-                                learning_rate=3e-3, evaluations=0, dtype="float32", **given["settings"])
+                                learning_rate=3e-3, eval_strategy="no", bf16=False, **given["settings"])
 result = distill(given["student"], given["teacher"], given["texts"], settings, output=given["output"])
 total = sum(float(value.double().abs().sum()) for value in result.student.state_dict().values())
 found = {"weights": total, "tokens": result.tokens, "cosine": result.after.cosine}
@@ -45,7 +45,7 @@ from longform_text.training.alignment.run import align
 from longform_text.training.alignment.settings import AlignmentSettings
 given = json.load(open(sys.argv[1]))
 settings = AlignmentSettings(max_steps=3, documents_per_step=4, learning_rate=3e-3, heldout_documents=4, keep_texts=4,
-                             evaluations=0, tokens_per_forward=100, dtype="float32")
+                             eval_strategy="no", tokens_per_forward=100, bf16=False)
 result = align(given["model"], tuple(given["pairs"]), settings, output=given["output"], progress=False)
 total = sum(float(value.double().abs().sum()) for value in result.model.state_dict().values())
 json.dump({"weights": total, "documents": result.documents}, open(given["output"] + os.environ["RANK"], "w"))
@@ -59,7 +59,8 @@ from longform_text.training.pretraining.run import pretrain
 from longform_text.training.pretraining.settings import PretrainingSettings
 given = json.load(open(sys.argv[1]))
 settings = PretrainingSettings(tokens_per_step=128, tokens_per_forward=64, max_steps=3, learning_rate=3e-3,
-                               evaluations=0, validation_tokens=150, dtype="float32", packing=given["packing"])
+                               eval_strategy="no", validation_tokens=150, bf16=False, packing=given["packing"],
+                               objective="causal")  # masks are drawn anew in each process
 result = pretrain(given["texts"], settings, config=given["model"], tokenizer=TokenizerSettings("wordpiece", 60),
                   output=given["output"], cache=given["output"] + "-cache", progress=False)
 total = sum(float(value.double().abs().sum()) for value in result.model.state_dict().values())
@@ -69,7 +70,7 @@ json.dump(found, open(given["output"] + os.environ["RANK"], "w"))
 TINY = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
     "max_position_embeddings": 16, "projected_length": 4, "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0, "projection": "mean", "attention_window": 4,
 }  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def _in_processes(count: int, script: str, given: dict[str, Any], folder: Path) 
 @pytest.mark.nightly
 @pytest.mark.parametrize("packing", ["full", "documents"])
 def test_two_processes_pretrain_as_one_does(packing: str, texts: list[str], tmp_path: Path) -> None:
-    """Also where one has more hidden tokens than the other: every token counts the same."""
+    """Also where one is asked for more tokens than the other: every token counts the same."""
     found, given = [], {"texts": texts, "model": TINY, "packing": packing}
     for count in (1, 2):
         (tmp_path / str(count)).mkdir()
@@ -117,7 +118,7 @@ def test_two_processes_learn_together(
     teacher.save_pretrained(tmp_path / "teacher")
     given = {
         "student": str(tmp_path / "student"), "teacher": str(tmp_path / "teacher"), "texts": texts,
-        "settings": {"gradient_checkpointing": checkpointing},
+        "settings": {"activation_checkpointing": checkpointing},
     }  # fmt: skip
     said = _in_processes(2, COMMON, given, tmp_path)
     assert said[0] == said[1]
@@ -136,7 +137,7 @@ def test_two_processes_align_together(sentence_transformer_folder: Path, texts: 
     first, second = _in_processes(2, ALIGNMENT, given, tmp_path)
     assert first == second
     assert first["documents"] == 3 * 4 * 2
-    unchanged = SentenceTransformer(str(sentence_transformer_folder), device="cpu").state_dict()
+    unchanged = SentenceTransformer(str(sentence_transformer_folder), use_cpu=True).state_dict()
     assert first["weights"] != sum(float(value.double().abs().sum()) for value in unchanged.values())
 
 
@@ -166,8 +167,8 @@ def test_finetuning(tiny_tokenizer: Any, texts: list[str], tmp_path: Path) -> No
 
 OPTIONS = (
     "--preset tiny --max-steps 30 --length 32 --tokens-per-step 256 --tokens-per-forward 64 "
-    "--tokenizer-vocab-size 60 --tokenizer-kind wordpiece --save-every-steps 3 --evaluations 0 "
-    "--validation-tokens 200 --device cpu"
+    "--tokenizer-vocab-size 60 --tokenizer-kind wordpiece --save_steps 3 --eval_strategy no "
+    "--validation-tokens 200 --use_cpu"
 )
 
 

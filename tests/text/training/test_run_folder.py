@@ -6,7 +6,6 @@ import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,19 +17,18 @@ from transformers import AutoModel, BertModel
 from longform.errors import CheckpointError, ConfigurationError, DataError, MissingDependencyError
 from longform_text.data.token_store import CorpusFiles
 from longform_text.training.distillation.run import distill
-from longform_text.training.engine.records import Records
-from longform_text.training.engine.run_folder import RunFolder, check_names, place_of_run
-from longform_text.training.engine.settings import DistillationSettings, FinetuningSettings
-from longform_text.training.engine.trainer import Training
+from longform_text.training.distillation.settings import DistillationSettings
 from longform_text.training.finetuning.run import finetune
+from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.labels import Examples
 from longform_text.training.pretraining.run import pretrain
+from longform_text.training.run_folder import RunFolder, is_whole, place_of_run
+from longform_text.training.trainer import Trainer
 
-MAIN = SimpleNamespace(is_main_process=True)
 LABELLED = Examples([f"the text {'good' if i % 2 else 'bad'} {i}" for i in range(16)], [str(i % 2) for i in range(16)])
-FINETUNING = FinetuningSettings(max_steps=1, batch_size=4, max_length=16, dtype="float32")
+FINETUNING = FinetuningSettings(max_steps=1, per_device_train_batch_size=4, max_length=16, bf16=False)
 HEALING = DistillationSettings(
-    length=48, min_length=12, tokens_per_step=200, max_steps=1, heldout_documents=6, evaluations=0, dtype="float32"
+    length=48, min_length=12, tokens_per_step=200, max_steps=1, heldout_documents=6, eval_strategy="no", bf16=False
 )
 
 
@@ -39,9 +37,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def _opened(folder: Path, identity: dict[str, Any], *, restart: bool = False) -> RunFolder:
-    run = RunFolder(folder, identity, kept=True, main=True)
-    run.open(restart=restart, wait=lambda: None)
-    return run
+    return RunFolder(folder, identity, kept=True, restart=restart)
 
 
 def _saves(*names: str) -> Callable[[Path], None]:
@@ -54,7 +50,7 @@ def _saves(*names: str) -> Callable[[Path], None]:
 
 
 def _finish(run: RunFolder, *names: str) -> None:
-    run.finish(_saves(*names), wait=lambda: None)
+    run.finish(_saves(*names), [])
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "tokenizer.json", "papers/thesis.txt", "run.json"])
@@ -92,38 +88,11 @@ def test_what_is_read_is_never_the_output(output: str, restart: bool, student_fo
     assert tree(tmp_path) == before
 
 
-def test_only_the_main_process_looks_after_the_folder(tmp_path: Path) -> None:
-    with (
-        place_of_run(tmp_path / "run", (), MAIN),
-        place_of_run(tmp_path / "run", (), SimpleNamespace(is_main_process=False)) as folder,
-    ):
-        assert folder == tmp_path / "run"
-
-
-@pytest.mark.parametrize("files", [["../precious.txt"], ["/precious.txt"], ["link/precious.txt"], "model", None])
-@pytest.mark.parametrize("restart", [False, True])
-def test_files_elsewhere_are_not_deleted(files: Any, restart: bool, tmp_path: Path) -> None:
-    (tmp_path / "precious.txt").write_text("years of work")
-    _finish(_opened(tmp_path / "run", {"kind": "x"}), "model.safetensors")
-    (tmp_path / "run" / "link").symlink_to(tmp_path)
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
-    (tmp_path / "run" / "run.json").write_text(json.dumps({**run, "files": files}))
-    with pytest.raises(CheckpointError, match=r"run\.json.* is damaged"):
-        _opened(tmp_path / "run", {"kind": "x"}, restart=restart)
-    assert (tmp_path / "precious.txt").exists()
-
-
-def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    run = _opened(tmp_path, {"kind": "x"})
-    (tmp_path / "README.md").write_text("my notes")
-    with pytest.raises(CheckpointError, match=r"README\.md there is not of this run"):
-        _finish(run, "README.md", "model.safetensors")
-    assert (tmp_path / "README.md").read_text() == "my notes"
-    (tmp_path / "README.md").rename(tmp_path / "notes.md")
-    _finish(_opened(tmp_path, {"kind": "x"}), "README.md", "model.safetensors")
-    assert (tmp_path / "README.md").read_text() == "made"
-    _finish(_opened(tmp_path, {"kind": "y"}, restart=True), "model.safetensors")
-    assert sorted(tree(tmp_path)) == ["model.safetensors", "notes.md", "records.jsonl", "run.json"]
+def test_what_says_how_to_load_an_earlier_model_does_not_stay(tmp_path: Path) -> None:
+    _finish(_opened(tmp_path, {"kind": "x"}), "model.safetensors", "modules.json")
+    (tmp_path / "notes.md").write_text("mine")
+    _finish(_opened(tmp_path, {"kind": "y"}, restart=True), "model.safetensors", "config.json")
+    assert sorted(tree(tmp_path)) == ["config.json", "model.safetensors", "notes.md", "records.jsonl", "run.json"]
 
 
 def test_a_run_killed_while_its_model_was_put_in_place_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +120,7 @@ def test_a_start_that_failed_does_not_block_the_corrected_call(
 
     output = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr("longform_text.training.engine.trainer.Training.carry_out", failing)
+        patched.setattr("longform_text.training.trainer.Trainer.train", failing)
         with pytest.raises(DataError):
             distill(student_folder, teacher, texts, HEALING, output=output, progress=False)
     corrected = replace(HEALING, length=32)
@@ -181,7 +150,7 @@ def test_what_killed_processes_had_not_finished_is_removed(tmp_path: Path) -> No
     kept = [f"run/.report.html.{os.getppid()}.ab12.unfinished", "run/.mine.unfinished"]  # a living one's, a user's
     for name in (*left, *kept):
         (tmp_path / name).write_text("half")
-    with place_of_run(tmp_path / "run", (), MAIN):
+    with place_of_run(tmp_path / "run", ()):
         _opened(tmp_path / "run", {"kind": "x"})
     assert not any((tmp_path / name).exists() for name in left)
     assert all((tmp_path / name).exists() for name in kept)
@@ -189,38 +158,31 @@ def test_what_killed_processes_had_not_finished_is_removed(tmp_path: Path) -> No
 
 def test_tokens_that_a_killed_pretraining_left_do_not_block_it(tmp_path: Path) -> None:
     (tmp_path / "run" / "cache" / "tokenizer-1").mkdir(parents=True)
-    with place_of_run(tmp_path / "run", (), MAIN) as folder:
+    with place_of_run(tmp_path / "run", ()) as folder:
         _opened(folder, {"kind": "pretraining"})
 
 
-def test_the_end_of_a_run_that_was_killed_while_it_was_saved_is_recorded_once(tmp_path: Path) -> None:
-    first = Records(tmp_path)
-    for event in ("train", "end"):
-        first.add(event, 8)
-    again = Records(tmp_path)
-    again.restore(8)
-    again.add("end", 8)
-    assert [row["event"] for row in again.rows] == ["train", "end"]
-    finished = Records(tmp_path)
-    finished.restore(8, ended=True)
-    assert finished.rows == again.rows
-
-
-def test_checkpoints_that_a_complete_run_could_not_delete_are_deleted_at_the_next_start(tmp_path: Path) -> None:
-    def opened() -> RunFolder:
-        run = RunFolder(tmp_path, {"kind": "test"}, kept=True, main=True)
-        run.open(restart=False, wait=lambda: None)
-        return run
-
-    opened().finish(lambda place: (place / "model.safetensors").touch(), wait=lambda: None)
-    (tmp_path / "checkpoint-8.pt").touch()
+def test_half_written_checkpoints_are_passed_over_and_those_of_a_complete_run_deleted(tmp_path: Path) -> None:
+    _opened(tmp_path, {"kind": "test"})
+    for step, state in ((4, "{}"), (10, '{"log_hist'), (12, None)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if state is not None:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    run = _opened(tmp_path, {"kind": "test"})
+    assert run.checkpoint == tmp_path / "checkpoint-4"
+    assert is_whole(run.checkpoint)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-4", "run.json"]
+    run.finish(lambda place: (place / "model.safetensors").touch(), [{"step": 4}])
+    (tmp_path / "checkpoint-8").mkdir()
     (tmp_path / "unfinished-model").mkdir()
-    assert opened().complete
+    again = _opened(tmp_path, {"kind": "test"})
+    assert again.complete
+    assert again.rows == [{"step": 4}]
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "records.jsonl", "run.json"}
 
 
 SETTINGS = DistillationSettings(
-    length=48, min_length=12, tokens_per_step=200, max_steps=2, heldout_documents=6, evaluations=0, dtype="float32"
+    length=48, min_length=12, tokens_per_step=200, max_steps=2, heldout_documents=6, eval_strategy="no", bf16=False
 )
 
 
@@ -242,8 +204,8 @@ def test_the_last_checkpoint_is_whole(
         patched.setattr(RunFolder, "finish", on_a_full_disk)
         with pytest.raises(CheckpointError, match=r"finished model could not be saved.*File too large.*make room"):
             distill(student_folder, teacher, texts, SETTINGS, output=output, progress=False)
-    assert {path.name for path in output.iterdir()} == {"checkpoint-2.pt", "records.jsonl", "run.json"}
-    monkeypatch.setattr(Training, "_take_step", None)  # nothing is trained again
+    assert {path.name for path in output.iterdir()} == {"checkpoint-2", "run.json"}
+    monkeypatch.setattr(Trainer, "training_step", None)  # nothing is trained again
     again = distill(student_folder, teacher, texts, SETTINGS, output=output, progress=False)
     assert again.tokens == whole.tokens > 0
     torch.testing.assert_close(again.student.state_dict(), whole.student.state_dict(), rtol=0, atol=0)
@@ -257,10 +219,10 @@ def test_errors_of_other_packages(kind: type[Exception], tmp_path: Path) -> None
         (folder / "model.safetensors").write_bytes(b"half")
         raise kind("os error 28")
 
-    run = RunFolder(tmp_path, {}, kept=True, main=True)
+    run = RunFolder(tmp_path, {}, kept=True)
     with pytest.raises(CheckpointError, match="os error 28"):
-        run.finish(save, wait=lambda: None)
-    assert list(tmp_path.iterdir()) == []
+        run.finish(save, [])
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_a_package_that_is_missing_is_said(tmp_path: Path) -> None:
@@ -268,20 +230,4 @@ def test_a_package_that_is_missing_is_said(tmp_path: Path) -> None:
         raise MissingDependencyError("matplotlib")
 
     with pytest.raises(MissingDependencyError):
-        RunFolder(tmp_path, {}, kept=True, main=True).finish(save, wait=lambda: None)
-
-
-@pytest.mark.parametrize(
-    "name", ["../precious.txt", "/etc/passwd", "sub/../../x", "link/x", "..", "a/..", "", "\x00", 3]
-)
-def test_name_that_leads_out_of_its_folder_is_damage(tmp_path: Path, name) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "link").symlink_to(tmp_path)
-    with pytest.raises(CheckpointError, match=r"run\.json.* is damaged .*give another output folder"):
-        check_names(["model.safetensors", name], tmp_path / "run" / "run.json")
-
-
-@pytest.mark.parametrize("names", [None, "model.safetensors", {"a": 1}])
-def test_list_of_files_that_is_none_is_damage(tmp_path: Path, names) -> None:
-    with pytest.raises(CheckpointError, match="its list of files is none"):
-        check_names(names, tmp_path / "run.json")
+        RunFolder(tmp_path, {}, kept=True).finish(save, [])

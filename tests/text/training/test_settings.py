@@ -1,15 +1,21 @@
 """Settings and presets of trainings: values that cannot be, and files that are no preset."""
 
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import TrainingArguments
 
 from longform.errors import ConfigurationError
+from longform.functional.conditions import native_bfloat16
 from longform.models.configuration_linformer import LinformerConfig
-from longform_text.training.engine.settings import DistillationSettings, FinetuningSettings, compute_dtype
+from longform_text.training.distillation.settings import DistillationSettings
+from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.pretraining.settings import load_preset, preset_names
+from longform_text.training.run import training_arguments
+from longform_text.training.settings import argument_types
 
 
 @pytest.mark.parametrize(
@@ -17,19 +23,21 @@ from longform_text.training.pretraining.settings import load_preset, preset_name
     [
         (DistillationSettings, {"max_minutes": -1}, "max_minutes=-1"),
         (DistillationSettings, {"learning_rate": 0.0}, "learning_rate=0.0 must be more than 0"),
-        (DistillationSettings, {"warmup": 1.5}, "warmup=1.5 must be between 0 and 1"),
-        (DistillationSettings, {"schedule": "step"}, 'schedule="step"; it is one of cosine, linear, constant'),
-        (DistillationSettings, {"dtype": "float16"}, 'dtype="float16"'),
         (DistillationSettings, {"length": 100}, "min_length=128 is more than length=100"),
-        (DistillationSettings, {"max_tokens": -1}, "max_tokens=-1"),
-        (DistillationSettings, {"evaluations": -1}, "evaluations=-1"),
         (FinetuningSettings, {"task": "ranking"}, 'task="ranking"'),
-        (FinetuningSettings, {"batch_size": 0}, "batch_size=0"),
-        (FinetuningSettings, {"epochs": float("inf")}, "epochs=inf must be more than 0, and finite"),
-        (FinetuningSettings, {"epochs": float("nan")}, "epochs=nan must be more than 0"),
-        (FinetuningSettings, {"metric": "f1"}, 'metric="f1"'),
+        (FinetuningSettings, {"per_device_train_batch_size": 0}, "per_device_train_batch_size=0"),
+        (
+            FinetuningSettings,
+            {"num_train_epochs": float("inf")},
+            "num_train_epochs=inf must be more than 0, and finite",
+        ),
+        (FinetuningSettings, {"num_train_epochs": float("nan")}, "num_train_epochs=nan must be more than 0"),
         (FinetuningSettings, {"classifier_pooling": "max"}, 'classifier_pooling="max"; it is one of cls, mean, lead'),
-        (FinetuningSettings, {"save_every_steps": 0}, "save_every_steps=0 must be more than 0"),
+        (
+            FinetuningSettings,
+            {"learning_rte": 1},
+            r'no setting "learning_rte" in FinetuningSettings; did you mean "learning_rate"',
+        ),
         (FinetuningSettings, {"validation_fraction": 1.0}, "validation_fraction=1.0"),
     ],
 )
@@ -38,11 +46,44 @@ def test_values_that_cannot_be(kind: type, changed: dict[str, Any], named: str) 
         kind(**changed)
 
 
-def test_dtypes() -> None:
-    cpu = torch.device("cpu")
-    assert compute_dtype("float32", cpu) is torch.float32
-    assert compute_dtype("bfloat16", cpu) is torch.bfloat16
-    assert compute_dtype("auto", cpu) in (torch.float32, torch.bfloat16)
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({"epochs": 2}, {"num_train_epochs": 2}),
+        ({"batch_size": 3, "warmup": 0.2}, {"per_device_train_batch_size": 3, "warmup_steps": 0.2}),
+        ({"schedule": "constant"}, {"lr_scheduler_type": "constant_with_warmup"}),
+        ({"dtype": "float32", "device": "cpu"}, {"bf16": False, "use_cpu": True}),
+        ({"dtype": "auto", "device": "auto"}, {}),
+        ({"evaluations": 0}, {"eval_steps": 10**9}),
+        ({"evaluations": 3}, {"eval_steps": 0.25}),
+        ({"save_every_steps": 5, "metric": "loss"}, {"save_steps": 5, "metric_for_best_model": "loss"}),
+    ],
+)
+def test_names_of_before_are_understood(before: dict[str, Any], now: dict[str, Any]) -> None:
+    with pytest.warns(FutureWarning, match="is called .* now, as in transformers"):
+        settings = FinetuningSettings(**before)
+    assert settings.arguments == now
+    with pytest.warns(FutureWarning, match="early_stopping is called early_stopping_patience"):
+        assert FinetuningSettings(early_stopping=2).early_stopping_patience == 2
+
+
+def test_fields_of_training_arguments_are_those_that_transformers_has() -> None:
+    known = {each.name for each in fields(TrainingArguments)}
+    assert set(argument_types()) == known - {"output_dir", "do_train", "do_eval", "do_predict", "local_rank"}
+    settings = FinetuningSettings(report_to="none", learning_rate=1e-3)
+    changed = replace(settings, learning_rate=2e-3, task="regression")
+    assert changed.arguments == {"report_to": "none", "learning_rate": 2e-3}
+    assert (changed.task, settings.argument("learning_rate"), settings.argument("num_train_epochs")) == (
+        "regression", 1e-3, 3.0,
+    )  # fmt: skip
+
+
+def test_what_transformers_refuses_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="TrainingArguments: step is not a valid SchedulerType"):
+        training_arguments(FinetuningSettings(lr_scheduler_type="step"), tmp_path)
+    made = training_arguments(FinetuningSettings(use_cpu=True), tmp_path)
+    assert made.bf16 == native_bfloat16(torch.device("cpu"))
+    assert not training_arguments(FinetuningSettings(bf16=False), tmp_path).bf16
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -55,7 +96,7 @@ def test_a_preset_is_a_model_that_can_be_made(name: str) -> None:
 
 def test_the_base_preset_has_roberta_s_size() -> None:
     preset = load_preset("base")
-    assert (preset.model["hidden_size"], preset.tokenizer.vocab_size, preset.training.learning_rate) == (
+    assert (preset.model["hidden_size"], preset.tokenizer.vocab_size, preset.training.argument("learning_rate")) == (
         768,
         50_265,
         5e-4,
@@ -67,11 +108,10 @@ def test_the_base_preset_has_roberta_s_size() -> None:
     [
         ("model: {hidden: 3}", r"model 'hidden', which is not known; there are .*hidden_size"),
         ("optimiser: {}", "part 'optimiser', which is not known"),
-        ("training: {steps: 3}", "training 'steps', which is not known"),
-        ("model: true", "model: True, which is not settings by name"),
-        ("training: {seed: null}", "seed: None in training; it takes int"),
-        ("training: {max_steps: 1e999}", "max_steps: '1e999' in training; it takes int or nothing"),
-        ("tokenizer: {lowercase: 1}", "lowercase: 1 in tokenizer; it takes bool"),
+        ("training: {steps: 3}", 'no setting "steps" in PretrainingSettings'),
+        ("model: true", "a value that cannot be"),
+        ("training: {objective: null}", 'objective="None"; it is one of masked, causal'),
+        ("training: {length: 1e999}", "a value that cannot be"),
         ("[1", "not valid YAML"),
         ("3", "has no parts"),
         ("&a [*a]", "has no parts"),

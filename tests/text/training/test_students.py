@@ -3,7 +3,7 @@
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,12 +13,12 @@ from transformers import BertModel
 
 from longform.errors import CheckpointError, ConfigurationError
 from longform.pretrained.tokenizers import SpecialTokens, special_tokens
-from longform_text.training.distillation.crops import Crops, stacks
+from longform_text.data.batching import padded
 from longform_text.training.distillation.run import distill
 from longform_text.training.distillation.teacher import Teacher, layer_states
-from longform_text.training.engine.students import load_encoder
 from longform_text.training.finetuning.run import finetune
 from longform_text.training.labels import Examples
+from longform_text.training.students import load_encoder
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 
@@ -66,9 +66,17 @@ def _teacher(model: Any, *, limit: int, stride: int | None = None) -> Teacher:
     return teacher
 
 
+class Crops(NamedTuple):
+    """Crops side by side, the mask None without padding."""
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor | None
+    lengths: list[int]
+
+
 def stack(crops: list[list[int]]) -> Crops:
-    (made,) = stacks(crops, 0, 10_000)
-    return made
+    ids, mask = padded(crops)
+    return Crops(ids, None if mask.all() else mask, [*map(len, crops)])
 
 
 def _crop(length: int) -> list[int]:

@@ -9,14 +9,15 @@ from matplotlib.figure import Figure
 from transformers import BertModel
 
 import longform
-from longform_text.training.engine.records import learning_curve
-from longform_text.training.engine.settings import DistillationSettings, FinetuningSettings
+from longform_text.training.distillation.settings import DistillationSettings
+from longform_text.training.finetuning.settings import FinetuningSettings
+from longform_text.training.trainer import learning_curve
 
 TEXTS = [f"the near text is {'good' if number % 2 else 'bad'} and long " * (1 + number % 9) for number in range(40)]
 
 
 def test_a_healed_folder(student_folder: Path, teacher: BertModel, tmp_path: Path) -> None:
-    settings = DistillationSettings(max_steps=2, length=32, min_length=16, heldout_documents=4, dtype="float32")
+    settings = DistillationSettings(max_steps=2, length=32, min_length=16, heldout_documents=4, bf16=False)
     result = longform.distill(
         student_folder, teacher, TEXTS, settings=settings, output=tmp_path / "healed", progress=False
     )
@@ -30,7 +31,7 @@ def test_a_healed_folder(student_folder: Path, teacher: BertModel, tmp_path: Pat
 
 def test_a_classifier_s_folder(student_folder: Path, tmp_path: Path) -> None:
     labels = ["good" if number % 2 else "bad" for number in range(40)]
-    settings = FinetuningSettings(max_steps=2, max_length=32, dtype="float32")
+    settings = FinetuningSettings(max_steps=2, max_length=32, bf16=False)
     result = longform.finetune(
         student_folder, (TEXTS, labels), settings=settings, output=tmp_path / "out", progress=False
     )
@@ -46,12 +47,12 @@ def test_a_learning_curve_shows_the_loss_and_what_was_measured(tmp_path, monkeyp
         Figure, "savefig", lambda figure, *file, **how: [drawn.append(figure), savefig(figure, *file, **how)]
     )
     rows = [
-        {"event": "train", "step": 1, "loss": 3.0},
-        {"event": "evaluation", "step": 2, "accuracy": 0.5, "loss": 9.0},
-        {"event": "train", "step": 2, "loss": 2.0},
-        {"event": "end", "step": 2},
+        {"step": 1, "loss": 3.0},
+        {"step": 2, "eval_accuracy": 0.5, "eval_loss": 9.0},
+        {"step": 2, "loss": 2.0},
+        {"step": 2, "train_loss": 2.5},
     ]
-    learning_curve(rows, "evaluation", "accuracy", tmp_path / "curve.png")
+    learning_curve(rows, "accuracy", tmp_path / "curve.png")
     lines = [line for axes in drawn[0].axes for line in axes.lines]
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert [line.get_xydata().tolist() for line in lines] == [[[1, 3.0], [2, 2.0]], [[2, 0.5]]]
@@ -65,5 +66,5 @@ def test_a_picture_that_fails_is_a_warning(tmp_path):
             return 1.0
 
     with pytest.warns(UserWarning, match=said):
-        learning_curve([Broken(event="train", step=1)], "evaluation", "accuracy", tmp_path / "curve.png")
+        learning_curve([Broken(step=1)], "accuracy", tmp_path / "curve.png")
     assert not list(tmp_path.iterdir())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
@@ -157,55 +158,46 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
     """Ranking loss of the queries, and 1 - cosine of the short texts to the vectors that they had, by its weight.
 
     ``same_document``: share of the ranking loss that is among passages of a query's document, not of others.
-    ``model``: what maps a batch to vectors; ``autocast``: in which dtype. Each batch is read twice (gradient cache), so
-    that the activations of one alone are kept; numbers that dropout draws are the same both times. ``last``: the parts.
+    ``vectors_before``: the vectors (S, F) that texts had. Each batch is read twice (gradient cache), so
+    that the activations of one alone are kept; numbers that dropout draws are the same both times.
     """
 
     mini_batch_size = 2**40  # a batch is one already: it is not parted again
 
     def __init__(
         self,
-        model: nn.Module,
         *,
         temperature: float,
         keep_weight: float,
-        autocast: Callable[[], torch.autocast],
+        vectors_before: Callable[[list[str]], np.ndarray],
         same_document: float = 0.0,
     ) -> None:
         super().__init__()
-        self.model, self.autocast = model, autocast
         self.temperature, self.keep_weight, self.same_document = temperature, keep_weight, same_document
-        self.last: dict[str, float] = {}
+        self.vectors_before = vectors_before
+        self.model: Any = None
 
-    def forward(self, step: Step, kept: Tensor) -> Tensor:
-        """The loss of a step, a scalar, whose backward() reads all again; ``kept`` (S, F): what short texts keep."""
+    def forward(self, model: nn.Module, batch: dict[str, Step]) -> Tensor:
+        """The loss of a "step", a scalar, whose backward() reads all again; ``model`` maps a batch to vectors."""
+        self.model, step = model, batch["step"]
         batches: Any = step.batches
-        return self.forward_cached(batches, (step, kept))  # ty: ignore[invalid-argument-type]
-
-    def embed_minibatch(self, *args: Any, **options: Any) -> tuple[Tensor, Any]:
-        """As the mixin does, in the dtype of ``autocast``: the second time it is called from backward()."""
-        with self.autocast():
-            return super().embed_minibatch(*args, **options)
+        return self.forward_cached(batches, step)  # ty: ignore[invalid-argument-type]
 
     def calculate_loss(self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False) -> Tensor:
-        """The loss of all vectors of a step, ``reps`` of its batches; ``labels``: the step and ``kept``."""
-        step, kept = labels
-        vectors = [batch for column in reps for batch in column]
+        """The loss of all vectors of a step, ``reps`` of its batches; ``labels``: the step."""
+        vectors, step = [batch for column in reps for batch in column], labels
         device = vectors[0].device
         with torch.autocast(device.type, enabled=False):
             queries, passages, short = step.parted(vectors)
             right, own = step.right.to(device), (step.answers[:, None] == step.owners).to(device)
             excluded = own | step.excluded[:, step.owners].to(device)
-            loss = ranking = ranking_loss(queries, passages, right, excluded, self.temperature)
-            self.last = {"ranking": float(ranking.detach())}
+            loss = ranking_loss(queries, passages, right, excluded, self.temperature)
             if self.same_document:
                 within = ranking_loss(queries, passages, right, ~own, self.temperature)
-                loss = ranking = torch.lerp(ranking, within, self.same_document)
-                self.last["same_document"] = float(within.detach())
+                loss = torch.lerp(loss, within, self.same_document)
             if len(step.short):
-                moved = (1 - cosine_similarity(short, kept, dim=-1)).mean()
-                loss = ranking + self.keep_weight * moved
-                self.last["keep"] = float(moved.detach())
+                kept = torch.from_numpy(self.vectors_before(step.short)).to(device)
+                loss = loss + self.keep_weight * (1 - cosine_similarity(short, kept, dim=-1)).mean()
         if with_backward:
             loss.backward()
             return loss.detach()

@@ -10,19 +10,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from longform.conversion.adapter import WEIGHTS
 from longform.errors import ConfigurationError, require
+from longform.files import content_key
+from longform.pretrained.checkpoint_files import model_key
+from longform.pretrained.model_card import Block, Heading
+from longform.pretrained.tokenizers import special_tokens
+from longform.pretrained.weights import reading
 from longform_text.data.batching import CHARACTERS_A_TOKEN
 from longform_text.data.given import InMemory, source_of
 from longform_text.data.text import look
+from longform_text.inference.loading import checked_limit
 from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
-from longform_text.training.alignment.sources import open_source
-from longform_text.training.engine.run_folder import place_of_run
-from longform_text.training.engine.trainer import carry_out, current_process
+from longform_text.training.alignment.sources import PairSource, open_source
+from longform_text.training.card import scores_table, write_card
+from longform_text.training.run import carry_out, finish, measured, training_arguments
+from longform_text.training.run_folder import RunFolder, place_of_run
+from longform_text.training.students import Student, learning
+from longform_text.training.trainer import Trainer, check_start
 
 
 @dataclass(frozen=True)
 class AlignmentResult:
-    """Result of an alignment. ``model``: the trained SentenceTransformer; ``records``: every measurement.
+    """Result of an alignment. ``model``: the trained SentenceTransformer; ``records``: the Trainer's log history.
 
     ``before``, ``after``: "ndcg" (nDCG@10 of held-out queries among held-out documents), where spans are known that of
     right "passages" among all and in the "same_document", and "short_cosine" (of short texts to their vectors before);
@@ -54,7 +68,7 @@ class AlignmentResult:
         if self.before and self.after["ndcg"] < self.before["ndcg"]:
             said.append(
                 "worse    held-out documents are found less well than before: keep the model as it was, or train at a "
-                "lower --learning-rate or with more --documents-per-step"
+                "lower --learning_rate or with more --documents-per-step"
             )
         return "\n".join(said)
 
@@ -86,37 +100,181 @@ def align(
     SentenceTransformer, of which a copy is trained. ``sources``: an AlignmentSource or several; or pairs: a file, rows
     or a table with the fields "query" and "document", or columns in a tuple (queries, documents).
     ``output``: folder for checkpoints, records and the finished model; called again with it, an interrupted run goes on
-    from its newest checkpoint, to the same weights (``restart``: anew). ``options``: fields of the settings by name.
+    from its newest whole checkpoint (``restart``: anew). ``options``: fields of the settings, or of
+    transformers.TrainingArguments, by name.
 
     Raises ConfigurationError (settings, another run in the folder), DataError (pairs), CheckpointError,
     MissingDependencyError (sentence-transformers).
     """
     began = time.perf_counter()
     settings = replace(settings or AlignmentSettings(), **options)
-    process = current_process(settings.device)
     require("sentence_transformers", extra="embed")
-    from longform_text.training.alignment.job import AlignmentJob, document_limit
     from longform_text.training.alignment.model import open_sentence_model
 
     chosen = _sources(sources)
     named = [getattr(each, name) for each in chosen for name in ("pairs", "queries", "documents", "texts")]
     _look_at(chosen)
-    with place_of_run(output, (model, *named), process) as folder:
-        opened = open_sentence_model(model, process.device)
+    arguments = training_arguments(settings, output)
+    with place_of_run(output, (model, *named)) as folder:
+        arguments.output_dir = str(folder)
+        opened = open_sentence_model(model, arguments.device)
         how: Any = {"heldout": settings.heldout_documents, "seed": settings.seed}
         characters = CHARACTERS_A_TOKEN * document_limit(opened, settings)
         pairs = [open_source(each, characters=characters, **how) for each in chosen]
-        job = AlignmentJob(opened, pairs, [each.weight for each in chosen], settings, process)
-        run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
-    measured, end = run.records.of("evaluation"), run.end
+        identity = {"data": content_key([source.key for source in pairs], [each.weight for each in chosen])}
+        rows, documents = align_opened(
+            opened,
+            pairs,
+            [each.weight for each in chosen],
+            settings,
+            arguments,
+            identity,
+            kept=output is not None,
+            restart=restart,
+            progress=progress,
+        )
+    found = measured(rows, "ndcg")
     return AlignmentResult(
         opened.origin.sentences,
-        before=_scores(measured[0]) if measured else {},
-        after=_scores(measured[-1]) if measured else {},
-        documents=end["documents"],
+        before=_scores(found[0]) if found else {},
+        after=_scores(found[-1]) if found else {},
+        steps=rows[-1]["step"],
+        documents=documents,
+        seconds=time.perf_counter() - began,
+        records=rows,
         output=None if output is None else Path(output).expanduser(),
-        **run.outcome(began),
     )
+
+
+def align_opened(
+    opened: Any,
+    sources: Sequence[PairSource],
+    weights: Sequence[float],
+    settings: AlignmentSettings,
+    arguments: Any,
+    identity: Mapping[str, Any],
+    *,
+    kept: bool = True,
+    restart: bool = False,
+    progress: bool = True,
+    begin: Path | None = None,
+) -> tuple[list[dict[str, Any]], int]:
+    """Train an ``OpenedModel``, in place: the log history, and the documents that were read.
+
+    ``begin``: the folder of an adapter to go on with.
+    """
+    from longform_text.training.alignment.model import AlignmentLoss
+    from longform_text.training.alignment.steps import AlignmentSteps, Heldout, Reader
+
+    folder, encoder, trained = Path(arguments.output_dir), opened.encoder, opened.trained
+    check_start(encoder, "the model to train")
+
+    def vectors_before(texts: list[str]) -> np.ndarray:
+        with torch.autocast(arguments.device.type, enabled=False):  # the encoder reads in its own dtype
+            return opened.before.collect(texts).values
+
+    passages = (settings.passage_tokens, settings.passage_boundaries)
+    reader = Reader(trained.sides, document_limit(opened, settings), settings.tokens_per_forward, *passages)
+    steps = AlignmentSteps(
+        sources, weights, reader, settings, steps=settings.argument("max_steps"), processes=arguments.world_size
+    )
+    own: dict[str, Any] = {"kind": "alignment", "settings": settings.identity(), "model": model_key(trained)}
+    own["processes"] = arguments.world_size
+    run = RunFolder(folder, {**own, **identity}, kept=kept, restart=restart)
+    if run.complete:
+        _load(opened.origin.sentences, folder, arguments.device)
+        return run.rows, steps.documents(run.rows[-1]["step"])
+    heldout = Heldout(sources, reader, settings.seed, vectors_before)
+    if not heldout.steps:
+        arguments.eval_strategy, arguments.eval_on_start = "no", False
+    loss = AlignmentLoss(
+        temperature=settings.temperature,
+        keep_weight=settings.keep_weight,
+        same_document=settings.same_document_negatives,
+        vectors_before=vectors_before,
+    )
+    with learning(encoder, dropout=settings.dropout, word_embeddings=settings.train_word_embeddings):
+        adapter = _adapter(encoder, settings, begin)
+        trainer = Trainer(
+            trained,
+            arguments,
+            train_dataset=steps,
+            eval_dataset=heldout.steps,
+            data_collator=_one_step,
+            loss=loss,
+            measure=lambda model: heldout.measure(lambda batch: model(batch)["sentence_embedding"]),
+        )
+        carry_out(trainer, run, settings, doing="aligning", shown=progress)
+        if adapter is not None:
+            adapter.merge()
+            opened.origin.round_token_weights()
+    rows, student = trainer.state.log_history, Student(encoder, trained.sides["plain"].tokenizer, opened.origin)
+    documents = steps.documents(trainer.state.global_step)
+
+    def save(place: Path) -> None:
+        student.save(place)
+        if adapter is not None:
+            adapter.save(place, report=opened.origin.conversion, **opened.origin.pooling())
+        write_card(place, student, "aligned", _told(rows, documents))
+
+    finish(run, rows, "ndcg", save)
+    return rows, documents
+
+
+def _one_step(items: list[Any]) -> dict[str, Any]:
+    """The batch of one item, which is a step."""
+    (step,) = items
+    return {"step": step}
+
+
+def _adapter(encoder: Any, settings: AlignmentSettings, begin: Path | None) -> Any:
+    if settings.lora_rank is None:
+        return None
+    from longform_text.training.alignment.adapter import LowRankAdapter
+
+    adapter = LowRankAdapter(encoder, settings.lora_rank, seed=settings.seed)
+    if begin is not None:
+        require("peft", extra="lora").set_peft_model_state_dict(adapter.wrapped, load_file(begin / WEIGHTS))
+    return adapter
+
+
+def _load(sentences: Any, folder: Path, device: torch.device) -> None:
+    """Take up the weights of a finished folder."""
+    from sentence_transformers import SentenceTransformer
+
+    with reading(folder):
+        found = SentenceTransformer(str(folder), device=device.type)
+    sentences.load_state_dict(found.state_dict())
+
+
+def document_limit(opened: Any, settings: AlignmentSettings) -> int:
+    """Tokens that are read of a document. Raises ConfigurationError for more than the model takes."""
+    encoder = opened.trained.sides["plain"]
+    room = encoder.limit - special_tokens(encoder.tokenizer).total
+    if settings.passage_tokens is not None and settings.passage_tokens > room:
+        raise ConfigurationError(
+            f"passage_tokens={settings.passage_tokens} is more than the model takes beside special tokens: {room}"
+        )
+    return checked_limit(encoder.limit, settings.max_length, name="the model")
+
+
+def _told(rows: list[dict[str, Any]], documents: int) -> list[Block]:
+    """Paragraphs of the model card."""
+    blocks: list[Block] = [
+        "An encoder that has learned to find long documents by queries (longform align: contrastive, "
+        f"{rows[-1]['step']:,} steps of {documents:,} documents in all)."
+    ]
+    if found := measured(rows, "ndcg"):
+        moments = {"before": found[0], "after": found[-1]}
+        scores = {when: {name: row[name] for name in ("ndcg", "short_cosine")} for when, row in moments.items()}
+        blocks += [
+            Heading("Evaluation"),
+            f"On {found[-1]['documents']:,} documents that were held out, with {found[-1]['queries']:,} "
+            "queries: nDCG@10 among the documents of the same source, and the cosine between the vectors that "
+            "short texts have and had.",
+            scores_table(["nDCG@10", "short texts"], scores),
+        ]
+    return blocks
 
 
 def _look_at(sources: Sequence[AlignmentSource]) -> None:

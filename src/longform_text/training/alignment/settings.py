@@ -1,15 +1,14 @@
 """Settings of an alignment: where pairs come from, and how an encoder learns from them."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from longform.choices import BOUNDARIES, PAIR_KINDS, did_you_mean
 from longform.errors import ConfigurationError
 from longform_text.settings import check_between, check_least, check_positive, one_of
-from longform_text.training.engine.settings import TrainingSettings
-
-DEFAULT_STEPS = 200
+from longform_text.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True)
@@ -79,10 +78,13 @@ class AlignmentSource:
         check_positive(self, "weight", "first")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class AlignmentSettings(TrainingSettings):
     """How an encoder learns that a query's vector is near its document's, and far from other documents';
     beside the settings of every training.
+
+    The recipe: 200 steps, a rate that rises for a tenth of them to 1e-4 and falls linearly, measured before, after and
+    twice between.
 
     Args:
         max_length: tokens that are read of a document, special ones included; default: all that the model takes.
@@ -99,7 +101,6 @@ class AlignmentSettings(TrainingSettings):
         queries_per_document: queries of a document in one step at most.
         tokens_per_forward: tokens, padding included, that pass through the model at once; a step is read twice, first
             without gradients, so that only so many keep their activations at a time.
-        max_steps: optimiser steps. Of several budgets the smallest holds; without any, 200 steps.
         temperature: cosines are divided by it.
         keep_weight: weight of the loss that keeps vectors of short texts where they were before the training (1 -
             cosine between both); 0: none.
@@ -110,10 +111,19 @@ class AlignmentSettings(TrainingSettings):
         dropout: probability (0 to 1) while training.
         heldout_documents: documents of each source that are kept for measuring with their queries, at most a fifth of
             them; 0: nothing is measured.
-        evaluations: how often is measured while training, at even distances (before and after come on top).
 
     Raises ConfigurationError for a value that cannot be.
     """
+
+    recipe: ClassVar[Mapping[str, Any]] = {
+        "max_steps": 200,
+        "learning_rate": 1e-4,
+        "per_device_train_batch_size": 1,  # an item is a step
+        "train_sampling_strategy": "sequential",
+        "eval_strategy": "steps",
+        "eval_steps": 1 / 3,
+        "eval_on_start": True,
+    }
 
     max_length: int | None = None
     passage_tokens: int | None = None
@@ -122,23 +132,21 @@ class AlignmentSettings(TrainingSettings):
     similar_documents: bool = False
     documents_per_step: int = 8
     queries_per_document: int = 4
-    tokens_per_forward: int = 8192
     temperature: float = 0.05
     keep_weight: float = 1.0
     keep_texts: int = 16
-    learning_rate: float = 1e-4
     train_word_embeddings: bool = False
     lora_rank: int | None = None
     dropout: float = 0.0
     heldout_documents: int = 16
-    evaluations: int = 2
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """See TrainingSettings."""
+        super().check()
         check_positive(
             self, "max_length", "passage_tokens", "temperature", "queries_per_document", "keep_texts", "lora_rank"
         )
-        check_least(self, documents_per_step=2, heldout_documents=0, evaluations=0)
+        check_least(self, documents_per_step=2, heldout_documents=0)
         check_between(self, 0, 1, "dropout", "same_document_negatives")
         if self.same_document_negatives and self.passage_tokens is None:
             raise ConfigurationError("same_document_negatives are passages: give passage_tokens")

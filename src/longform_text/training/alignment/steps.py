@@ -5,14 +5,15 @@ Axes: Q queries, D documents, P their passages (one of each, where it has one ve
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from longform_text.data.batching import TokenizedText, batches_of, tokenize
 from longform_text.data.spans import sentence_spans
@@ -33,7 +34,8 @@ PARTS = "parts"  # of a batch: row and tokens from-to of each vector, where it i
 Tokens = tuple[TokenizedText, list[tuple[int, int]]]
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True)
+class Step:
     """``batches``: keyword arguments of the encoder, the ``side``, and perhaps ``parts``. ``order`` (Q + P + S): where
     the vector of each query, passage and short text stands among those of all batches. ``owners`` long (P): the
     document of each passage. ``answers`` long (Q): the document of each query; ``right`` bool (Q, P): the passages of
@@ -49,11 +51,6 @@ class Step(NamedTuple):
     excluded: Tensor
     short: list[str]
     tokens: int
-
-    @property
-    def weight(self) -> float:
-        """Queries in it."""
-        return len(self.answers)
 
     def parted(self, vectors: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """The vectors of queries (Q, F), passages (P, F) and short texts (S, F), from those of each batch."""
@@ -169,8 +166,10 @@ def _excluded(examples: Sequence[Example]) -> Tensor:
     return torch.tensor(rows)
 
 
-class AlignmentSteps:
-    """Each step's documents are of one source; sources take turns by ``weights``."""
+class AlignmentSteps(Dataset):
+    """Each step's documents are of one source; sources take turns by ``weights``. Of several ``processes`` each has a
+    step of its own, one after the other.
+    """
 
     def __init__(
         self,
@@ -179,22 +178,25 @@ class AlignmentSteps:
         reader: Reader,
         settings: AlignmentSettings,
         *,
-        rank: int,
-        processes: int,
+        steps: int,
+        processes: int = 1,
     ) -> None:
         self.sources, self.weights, self.reader, self.settings = sources, weights, reader, settings
-        self.rank, self.processes = rank, processes
+        self.processes, self.turns = processes, list(islice(self._turns(), steps))
         self._batches = lru_cache(maxsize=len(sources))(self._ordered)  # a pass of each source is ordered once
 
-    def steps(self, start: int = 0) -> Iterator[list[Step]]:
-        """From step ``start`` on, without end."""
-        for number, (source, visit) in enumerate(self._turns()):
-            if number >= start:
-                yield [self._step(number, source, visit * self.processes + self.rank)]
+    def __len__(self) -> int:
+        return len(self.turns) * self.processes
+
+    def __getitem__(self, index: int) -> Step:
+        """The step of one process."""
+        number, rank = divmod(index, self.processes)
+        source, visit = self.turns[number]
+        return self._step(number, rank, source, visit * self.processes + rank)
 
     def documents(self, steps: int) -> int:
         """How many are read in so many steps, by all processes; one that comes again counts again."""
-        size, sources = self.settings.documents_per_step, [source for source, _ in islice(self._turns(), steps)]
+        size, sources = self.settings.documents_per_step, [source for source, _ in self.turns[:steps]]
         return self.processes * sum(min(size, len(self.sources[source].taught)) for source in sources)
 
     def _turns(self) -> Iterator[tuple[int, int]]:
@@ -216,10 +218,10 @@ class AlignmentSteps:
             return [[order[place] for place in batch] for batch in similar_batches(texts, size)]
         return [order[first : first + size] for first in range(0, len(order), size)]
 
-    def _step(self, number: int, source: int, visit: int) -> Step:
+    def _step(self, number: int, rank: int, source: int, visit: int) -> Step:
         """Examples of the documents of one batch, and short texts."""
         passed, batch = divmod(visit, max(1, len(self.sources[source].taught) // self.settings.documents_per_step))
-        draw = random.Random(f"step {number} {self.rank} {self.settings.seed}")
+        draw = random.Random(f"step {number} {rank} {self.settings.seed}")
         most = self.settings.queries_per_document
         places = self._batches(source, passed)[batch]
         chosen = [self.sources[source].example(place, draw, most=most) for place in places]

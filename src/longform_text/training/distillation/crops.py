@@ -7,61 +7,41 @@ counting.
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from longform.errors import ConfigurationError, DataError
-from longform.pretrained.tokenizers import SpecialTokens, content_ids
+from longform.pretrained.tokenizers import SpecialTokens, content_ids, special_tokens
 from longform_text.data.batching import group_by_length, padded
 from longform_text.data.text import Document, text_of
-from longform_text.training.engine.settings import DistillationSettings
+from longform_text.training.distillation.settings import DistillationSettings
 
 DOCUMENTS_AT_ONCE = 32  # tokenised together
 SHUFFLED_STEPS = 32  # steps' worth of crops among which a batch is drawn
 MISSES = 16  # crops drawn in vain, too long for what is left of a step, before the step is full
-T = TypeVar("T")
 SHORTEST = 8  # tokens of text; a document with less teaches nothing
+T = TypeVar("T")
+Documents = Iterable[str | Document]
 
 
-class Crops(NamedTuple):
-    """Crops that pass through the model together.
+class DataCollatorForCrops:
+    """Crops as a batch: ``input_ids`` and ``attention_mask`` long (B, n), padded on the right."""
 
-    ``input_ids`` long (B, n), ``attention_mask`` long (B, n) or None without padding, ``lengths`` tokens of each.
-    """
+    def __init__(self, tokenizer: Any) -> None:
+        self.padding = tokenizer.pad_token_id or 0
 
-    input_ids: Tensor
-    attention_mask: Tensor | None
-    lengths: list[int]
-
-    @property
-    def tokens(self) -> int:
-        """Tokens without padding."""
-        return sum(self.lengths)
-
-    @property
-    def weight(self) -> float:
-        """How much of a step's loss it is."""
-        return self.tokens
+    def __call__(self, items: Sequence[Sequence[list[int]]]) -> dict[str, Tensor]:
+        """The batch of some items of a CropDataset, the crops of a step each."""
+        ids, mask = padded([crop for crops in items for crop in crops], value=self.padding)
+        return {"input_ids": ids, "attention_mask": mask}
 
 
-def stacks(crops: Sequence[Sequence[int]], pad_id: int, tokens_per_forward: int) -> list[Crops]:
-    """Token ids in groups of similar lengths, padded on the right to at most ``tokens_per_forward`` tokens each."""
-    made = []
+def parts(crops: Sequence[list[int]], tokens_per_forward: int) -> Iterator[list[list[int]]]:
+    """Crops in groups of similar lengths, of at most ``tokens_per_forward`` tokens when they are padded."""
     for places in group_by_length([len(crop) for crop in crops], tokens_per_forward):
-        group = [crops[place] for place in places]
-        ids, mask = padded(group, value=pad_id)
-        made.append(Crops(ids, None if mask.all() else mask, [len(crop) for crop in group]))
-    return made
-
-
-def check_repeatable(documents: Iterable[str | Document]) -> None:
-    """Raise DataError for an iterator that can be read only once."""
-    if isinstance(documents, str) or iter(documents) is documents:
-        raise DataError(
-            "documents are read again for every pass and after an interruption: "
-            "give a list, or an object whose __iter__ begins anew, not an iterator or one string"
-        )
+        yield [crops[place] for place in places]
 
 
 def at_most_a_fifth(wanted: int, documents: Iterable[Any]) -> int:
@@ -70,36 +50,30 @@ def at_most_a_fifth(wanted: int, documents: Iterable[Any]) -> int:
     return min(wanted, max(1, count // 5))
 
 
-class CropSource:
-    """Batches of a run. ``heldout``: how many documents at the beginning are kept apart."""
+class CropDataset(IterableDataset):
+    """The crops (lists of token ids) of each step of a distillation, without end, those of several processes in turn.
+
+    ``heldout``: how many documents at the beginning are kept apart. Raises ConfigurationError for lengths without room
+    for text.
+    """
 
     def __init__(
-        self,
-        documents: Iterable[str | Document],
-        tokenizer: Any,
-        special: SpecialTokens,
-        settings: DistillationSettings,
-        *,
-        heldout: int,
-        rank: int = 0,
-        processes: int = 1,
+        self, documents: Documents, tokenizer: Any, settings: DistillationSettings, *, heldout: int = 0
     ) -> None:
-        check_repeatable(documents)
         assert settings.length is not None, "see settings.fitted"
-        self.documents, self.tokenizer, self.special, self.settings = documents, tokenizer, special, settings
-        self.heldout, self.rank, self.processes = heldout, rank, processes
-        self.length, self.step_tokens = settings.length, max(settings.tokens_per_step, settings.length)
-        self.tokens = 0  # trained on by all processes, up to the last step that was handed out
-        if settings.min_length - special.total < SHORTEST:
+        self.documents, self.tokenizer, self.settings = documents, tokenizer, settings
+        self.special: SpecialTokens = special_tokens(tokenizer)
+        self.heldout, self.length = heldout, settings.length
+        self.step_tokens = max(settings.tokens_per_step, settings.length)
+        if settings.min_length - self.special.total < SHORTEST:
             raise ConfigurationError(
-                f"min_length={settings.min_length} must be at least {SHORTEST + special.total}: "
-                f"{special.total} special tokens and {SHORTEST} of text"
+                f"min_length={settings.min_length} must be at least {SHORTEST + self.special.total}: "
+                f"{self.special.total} special tokens and {SHORTEST} of text"
             )
 
     def heldout_crops(self) -> list[list[int]]:
         """The documents kept apart, each from its beginning up to ``length`` tokens."""
-        texts = [text_of(document) for document in islice(self._ordered(0), self.heldout)]
-        return self.whole_crops(texts)
+        return self.whole_crops([text_of(document) for document in islice(self._ordered(0), self.heldout)])
 
     def whole_crops(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text from its beginning up to ``length`` tokens; texts with almost nothing in them are left out."""
@@ -108,24 +82,18 @@ class CropSource:
             self.special.around(ids[:content]) for ids in content_ids(self.tokenizer, texts) if len(ids) >= SHORTEST
         ]
 
-    def steps(self, start: int = 0) -> Iterator[list[Crops]]:
-        """From step ``start`` on, without end: the parts that make up the batch of each step of this process."""
+    def __iter__(self) -> Iterator[list[list[int]]]:
+        """Random crops for each step, as many as fit."""
         picks = random.Random(f"batches {self.settings.seed}")
         pool: list[list[int]] = []  # crops among which the next steps' are drawn
-        crops = self._crops()
-        in_pool = step = self.tokens = 0  # the first: tokens of the pool
+        crops, in_pool = self._crops(), 0  # the latter: tokens of the pool
         while True:
-            while in_pool < SHUFFLED_STEPS * self.step_tokens * self.processes:
-                crop = next(crops)
-                pool.append(crop)
-                in_pool += len(crop)
-            batches = [self._draw(pool, picks) for _ in range(self.processes)]
-            drawn = sum(len(crop) for batch in batches for crop in batch)
-            in_pool -= drawn
-            self.tokens += drawn
-            if step >= start:
-                yield stacks(batches[self.rank], self.tokenizer.pad_token_id or 0, self.settings.tokens_per_forward)
-            step += 1
+            while in_pool < SHUFFLED_STEPS * self.step_tokens:
+                pool.append(next(crops))
+                in_pool += len(pool[-1])
+            batch = self._draw(pool, picks)
+            in_pool -= sum(map(len, batch))
+            yield batch
 
     def _draw(self, pool: list[list[int]], picks: random.Random) -> list[list[int]]:
         """Random crops, as many as fit into one step."""
@@ -173,8 +141,7 @@ class CropSource:
         lengths = [length - self.special.total for length in _mix(self.length, self.settings.min_length)]
         start = 0
         while len(content) - start >= lengths[-1]:
-            fitting = [length for length in lengths if length <= len(content) - start]
-            length = cuts.choice(fitting)
+            length = cuts.choice([length for length in lengths if length <= len(content) - start])
             yield content[start : start + length]
             start += length
         if start == 0 and len(content) >= SHORTEST:

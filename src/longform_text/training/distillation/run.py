@@ -7,17 +7,32 @@ mean-pooled last states.
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from longform.errors import DataError
+from longform.files import content_key
+from longform.pretrained.checkpoint_files import model_key
+from longform.pretrained.model_card import Block, Heading
+from longform.pretrained.weights import load_whole
+from longform_text.data.text import text_of
 from longform_text.data.token_store import CorpusFiles, corpus_of
-from longform_text.training.distillation.job import Agreement, DistillationJob
-from longform_text.training.engine.run_folder import place_of_run
-from longform_text.training.engine.settings import DistillationSettings
-from longform_text.training.engine.students import load_encoder, open_student
-from longform_text.training.engine.trainer import carry_out, current_process
+from longform_text.inference.loading import position_limit
+from longform_text.training.card import scores_table, short_name, write_card
+from longform_text.training.distillation.crops import CropDataset, DataCollatorForCrops, at_most_a_fifth
+from longform_text.training.distillation.loss import Agreement, DistillationLoss, check_pair, encoder_of, texts_key
+from longform_text.training.distillation.optimizer import MuonAdamW
+from longform_text.training.distillation.settings import DistillationSettings, fitted
+from longform_text.training.run import carry_out, finish, measured, training_arguments
+from longform_text.training.run_folder import RunFolder, place_of_run
+from longform_text.training.students import learning, load_encoder, open_student
+from longform_text.training.trainer import Trainer, check_start
+
+WINDOWED_RATE, MEMORY_RATE = 1e-4, 5e-4  # highest learning rates for students with and without a window
 
 
 @dataclass(frozen=True)
@@ -26,7 +41,7 @@ class DistillationResult:
 
     ``before``, ``after``: agreement with the teacher on held-out documents; ``worse``: what of it is worse than before.
     ``steps``: optimiser steps, ``tokens``: of training text over all processes, ``length``: of its longest crops,
-    ``seconds``: wall-clock time of this call. ``records``: every measurement.
+    ``seconds``: wall-clock time of this call. ``records``: the Trainer's log history.
     """
 
     student: PreTrainedModel
@@ -58,7 +73,7 @@ class DistillationResult:
             )
             said.append(
                 f"worse    {what} after training is worse than before: keep the student as it was, or train on more "
-                "text (--max-tokens) or at a lower --learning-rate"
+                "text (--max_steps) or at a lower --learning_rate"
             )
         return "\n".join(said)
 
@@ -90,31 +105,114 @@ def distill(
     it comes). ``heldout``: documents on which agreement is measured; default: the first
     ``settings.heldout_documents``, which are then not trained on.
     ``output``: folder for checkpoints, records and the finished student. Called again with the same folder and
-    settings, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
-    ``options``: fields of the settings by name, such as ``max_steps``.
+    settings, an interrupted run goes on from its newest whole checkpoint (``restart``: anew).
+    ``options``: fields of the settings, or of transformers.TrainingArguments, by name, such as ``max_steps``.
 
     Raises ConfigurationError (settings, layers that do not correspond, another run in the folder), DataError (no
     text), CheckpointError (a damaged checkpoint, a full disk).
     """
     began = time.perf_counter()
     settings = replace(settings or DistillationSettings(), **options)
-    process = current_process(settings.device)
     documents = corpus_of(documents, text_field)
     heldout = None if heldout is None else corpus_of(heldout, text_field)
-    texts = [each for each in (documents, heldout) if isinstance(each, CorpusFiles)]
-    inputs = (student, getattr(student, "source_folder", None), teacher, *texts)
-    with place_of_run(output, inputs, process) as folder:
-        opened = open_student(student, tokenizer)
-        job = DistillationJob(opened, load_encoder(teacher), documents, settings, heldout, process)
-        run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
-    measured, end = run.records.of("agreement"), run.end
+    texts = _texts_named(documents, heldout)
+    arguments = training_arguments(settings, output)
+    with place_of_run(output, (student, getattr(student, "source_folder", None), teacher, *texts)) as folder:
+        arguments.output_dir = str(folder)
+        opened, original = open_student(student, tokenizer), encoder_of(load_encoder(teacher))
+        settings, trained = fitted(settings, position_limit(opened.model.config)), encoder_of(opened.model)
+        check_pair(trained, original, settings)
+        check_start(original, "the teacher")
+        check_start(opened.model, "the model to train")
+        kept = 0 if heldout is not None else at_most_a_fifth(settings.heldout_documents, documents)
+        source = CropDataset(documents, opened.tokenizer, settings, heldout=kept)
+        crops = source.heldout_crops() if heldout is None else source.whole_crops(list(map(text_of, heldout)))
+        if not crops:
+            raise DataError("no text to measure on: the held-out documents are empty")
+        opened.model.float()
+        identity = {
+            "kind": "distillation",
+            "settings": settings.identity(),
+            "model": model_key(trained),
+            "teacher": model_key(original),
+            "data": content_key(crops),
+            "texts": texts_key(documents),
+            "processes": arguments.world_size,
+        }
+        run = RunFolder(folder, identity, kept=output is not None, restart=restart)
+        if run.complete:
+            rows: list[dict[str, Any]] = run.rows
+            made = load_whole(type(opened.model), folder, dtype=torch.float32)
+            opened.model.load_state_dict(made.state_dict())
+        else:
+            arguments.learning_rate = _rate(settings, trained.config)
+            dtype = torch.bfloat16 if arguments.bf16 else torch.float32
+            loss = DistillationLoss(
+                original, opened.tokenizer, limit=settings.teacher_length, device=arguments.device, dtype=dtype
+            )
+            with learning(opened.model, dropout=settings.dropout, word_embeddings=settings.train_word_embeddings):
+                trainer = Trainer(
+                    trained,
+                    arguments,
+                    train_dataset=source,
+                    eval_dataset=crops,
+                    data_collator=DataCollatorForCrops(opened.tokenizer),
+                    tokens_per_forward=settings.tokens_per_forward,
+                    loss=loss,
+                    measure=lambda model: loss.agreement(model, crops, settings.tokens_per_forward)._asdict(),
+                    make_optimizer=_optimizer(settings, arguments.learning_rate, arguments.weight_decay),
+                )
+                carry_out(trainer, run, settings, doing="distilling", shown=progress)
+            rows = trainer.state.log_history
+
+            def save(folder: Path) -> None:
+                opened.save(folder)
+                write_card(folder, opened, "healed", _told(str(original.config._name_or_path or ""), rows))
+
+            finish(run, rows, "cosine", save)
+    found = [Agreement.of(row) for row in measured(rows, "cosine")]
     return DistillationResult(
         opened.model,
         opened.tokenizer,
-        Agreement.of(measured[0]),
-        Agreement.of(measured[-1]),
-        tokens=end["tokens"],
-        length=job.source.length,
+        found[0],
+        found[-1],
+        steps=int(rows[-1]["step"]),
+        tokens=_tokens(rows),
+        length=source.length,
+        seconds=time.perf_counter() - began,
+        records=rows,
         output=None if output is None else Path(output).expanduser(),
-        **run.outcome(began),
     )
+
+
+def _rate(settings: DistillationSettings, config: Any) -> float:
+    """The learning rate that was chosen, or what suits the student."""
+    windowed = getattr(config, "attention_window", None) is not None
+    return settings.arguments.get("learning_rate", WINDOWED_RATE if windowed else MEMORY_RATE)
+
+
+def _texts_named(*corpora: Any) -> list[CorpusFiles]:
+    return [each for each in corpora if isinstance(each, CorpusFiles)]
+
+
+def _optimizer(settings: DistillationSettings, rate: float, decay: float) -> Any:
+    return partial(MuonAdamW, lr=rate, weight_decay=decay) if settings.optimizer == "muon" else None
+
+
+def _tokens(rows: list[dict[str, Any]]) -> int:
+    return int(max((row.get("num_input_tokens_seen", 0) for row in rows), default=0))
+
+
+def _told(teacher: str, rows: list[dict[str, Any]]) -> list[Block]:
+    """Paragraphs of the model card."""
+    found = [Agreement.of(row) for row in measured(rows, "cosine")]
+    taught = f"`{short_name(teacher)}`" if teacher else "its original"
+    agreement = {"before": found[0].summary(), f"after {rows[-1]['step']:,} steps": found[-1].summary()}
+    return [
+        f"A Longform that {taught} has taught on {_tokens(rows):,} tokens of text without labels (longform "
+        "distill): long texts get nearly the states that the original has for their windows.",
+        Heading("Agreement with the original"),
+        f"On {found[-1].documents:,} documents ({found[-1].tokens:,} tokens) that were held out: cosine of "
+        "mean-pooled states, and squared error of hidden states over their squared size, mean over layers.",
+        scores_table(["cosine", "error"], agreement),
+    ]

@@ -1,4 +1,5 @@
 """Fine-tuning on labelled texts. Read ``run.py`` first.
 
-``job.py`` makes batches and the loss; ``training/labels.py``, which the laboratory asks too, finds out what is learned.
+``task.py``: texts with one label, several, or a number; ``tokens.py``: texts with a label a word.
+``training/labels.py``, which the laboratory asks too, finds out what is learned.
 """

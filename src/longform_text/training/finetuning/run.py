@@ -2,32 +2,33 @@
 
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from longform.errors import ConfigurationError
+from longform.files import content_key, read_json, write_json
+from longform.pretrained.checkpoint_files import model_key
+from longform.pretrained.model_card import Block, Heading, facts_table
 from longform.pretrained.sentence_folder import IDENTITY, OLDER, with_activation
+from longform.pretrained.weights import load_whole
 from longform_text.inference import classifiers
-from longform_text.training.engine.run_folder import place_of_run
-from longform_text.training.engine.settings import FinetuningSettings
-from longform_text.training.engine.students import activation_for, with_labels
-from longform_text.training.engine.trainer import carry_out, current_process
-from longform_text.training.finetuning.job import FinetuningJob
-from longform_text.training.labels import (
-    MULTI,
-    REGRESSION,
-    SINGLE,
-    Examples,
-    LabelScheme,
-    examples_of,
-    learn_scheme,
-    split,
-)
+from longform_text.inference.loading import checked_limit, token_limit
+from longform_text.training.card import write_card
+from longform_text.training.finetuning.settings import FinetuningSettings
+from longform_text.training.finetuning.task import Part, TextTask
+from longform_text.training.finetuning.tokens import TOKENS, TokenTask, is_in_words
+from longform_text.training.labels import REGRESSION
+from longform_text.training.run import carry_out, finish, training_arguments
+from longform_text.training.run_folder import RunFolder, place_of_run
+from longform_text.training.students import CLASSIFIER, Student, activation_for, learning, with_labels
+from longform_text.training.trainer import Trainer, check_start
 
-PROBLEMS = {SINGLE: classifiers.SINGLE_LABEL, MULTI: classifiers.MULTI_LABEL, REGRESSION: classifiers.REGRESSION}
+METRICS_FILE = "metrics.json"
+LEFT_OUT_OF_CARD = ("steps", "best_step", "texts_truncated")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class FinetuningResult:
     """Result of a fine-tuning: the best model, its ``metrics`` on the validation part, and how it got there.
 
     ``labels``: names in the order of the logits. ``truncated``: texts of the training part that were cut.
-    ``seconds``: wall-clock time of this call. ``records``: every measurement.
+    ``seconds``: wall-clock time of this call. ``records``: the Trainer's log history.
     """
 
     model: PreTrainedModel
@@ -58,7 +59,7 @@ class FinetuningResult:
             f"texts cut   {self.truncated} of the training part",
         ]
         if self.output is not None:
-            said.append(f"saved       {self.output} (metrics.json, records.jsonl, learning_curve.png)")
+            said.append(f"saved       {self.output} ({METRICS_FILE}, records.jsonl, learning_curve.png)")
         return "\n".join(said)
 
 
@@ -83,53 +84,156 @@ def finetune(
     labels unless it has one that fits. A model in memory is copied, not changed; what is
     frozen in it (``requires_grad``) is not trained. ``tokenizer``: needed with a loaded
     encoder. ``train``, ``validation``: a file, rows or a table (DataFrame, ``datasets``) with fields of these names, or
-    columns in a tuple: (texts, labels), of pairs (texts, labels, second texts). Without a validation
+    columns in a tuple: (texts, labels), of pairs (texts, labels, second texts). A text that is a list of words has a
+    list of labels, one a word (token classification). Without a validation
     part ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints,
     records, pictures and the finished model; called again with it, an interrupted run goes on from its newest
-    checkpoint, to the same weights (``restart``: anew). ``options``: fields of the settings by name (``epochs=1``).
+    whole checkpoint (``restart``: anew). ``options``: fields of the settings, or of transformers.TrainingArguments, by
+    name (``num_train_epochs=1``).
     The config remembers length, task, fields and the type of the labels, which prediction and evaluation then take up.
 
     Raises DataError (labels), ConfigurationError (settings, another run in the folder), CheckpointError.
     """
     began = time.perf_counter()
     settings = replace(settings or FinetuningSettings(), **options)
-    process = current_process(settings.device)
-    with place_of_run(output, (model, train, validation), process) as folder:
+    arguments = training_arguments(settings, output)
+    shown = progress and arguments.process_index == 0
+    with place_of_run(output, (model, train, validation)) as folder:
+        arguments.output_dir = str(folder)
         fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
-        labelled = examples_of(train, **fields)
-        if validation is not None:
-            validation = examples_of(validation, **fields)
-        scheme, taught, held = _split(labelled, validation, settings)
+        kind = TokenTask if _is_in_words(train, settings, fields) else TextTask
+        task = kind(train, validation, settings, fields)
+        _choose_metric(arguments, task, settings)
         set_seed(settings.seed)
-        activation = IDENTITY if scheme.task == REGRESSION else activation_for(model, len(scheme.names))
-        opened = with_labels(
-            model,
-            len(scheme.names),
-            tokenizer,
-            problem_type=PROBLEMS[scheme.task],
-            pooling=settings.classifier_pooling,
-            id2label=dict(enumerate(scheme.names)),
-            label2id={name: i for i, name in enumerate(scheme.names)},
-        )
-        job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
-        known = {} if isinstance(train, tuple) else fields
-        if progress and process.is_main_process:
-            print(job.understood(), file=sys.stderr)
-        how = classifiers.FineTuning(scheme.task, scheme.label_type, job.max_length, taught.pairs is not None, **known)
-        _remember(opened.model.config, how, activation)
-        run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
-    end = run.end
-    metrics = {name: value for name, value in end.items() if name not in ("event", "step", "seconds")}
+        opened = _opened(model, task, tokenizer, settings)
+        limit = token_limit(opened.model, opened.tokenizer)
+        max_length = checked_limit(limit, settings.max_length, name="the model")
+        taught, held = task.parts(opened.tokenizer, max_length, progress=shown)
+        held.rows.sort(key=lambda row: -len(row["input_ids"]))  # little of a batch is padding; no score asks for order
+        if shown:
+            print(_understood(task, taught, held, max_length), file=sys.stderr)
+        how = task.remembered(max_length, {} if isinstance(train, tuple) else fields)
+        _remember(opened.model.config, how, _activation(model, task))
+        identity = {
+            "kind": "fine-tuning",
+            "settings": settings.identity(),
+            "model": model_key(opened.model),
+            "data": content_key(task.train, task.validation),
+            "processes": arguments.world_size,
+        }
+        check_start(opened.model, "the model to train")
+        run = RunFolder(folder, identity, kept=output is not None, restart=restart)
+        if run.complete:
+            rows, metrics = run.rows, read_json(folder / METRICS_FILE, way_out="give another output folder")
+            made = load_whole(type(opened.model), folder, dtype=opened.model.dtype)
+            opened.model.load_state_dict(made.state_dict())
+        else:
+            trainer = Trainer(
+                opened.model,
+                arguments,
+                train_dataset=taught.rows,
+                eval_dataset=held.rows,
+                data_collator=task.collator(opened.tokenizer),
+                tokens_per_forward=settings.tokens_per_forward,
+                head_learning_rate=settings.head_learning_rate,
+            )
+            rows, metrics = _trained(trainer, run, task, settings, opened, (taught, held), shown=shown)
     return FinetuningResult(
         opened.model,
         opened.tokenizer,
-        scheme.task,
-        scheme.names,
-        metrics,
-        truncated=job.truncated,
+        task.name,
+        task.labels,
+        {name: value for name, value in metrics.items() if name != "steps"},
+        steps=metrics["steps"],
+        truncated=taught.truncated,
+        seconds=time.perf_counter() - began,
+        records=rows,
         output=None if output is None else Path(output).expanduser(),
-        **run.outcome(began),
     )
+
+
+def _trained(
+    trainer: Trainer,
+    run: RunFolder,
+    task: Any,
+    settings: Any,
+    opened: Student,
+    parts: tuple[Part, Part],
+    *,
+    shown: bool,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The log history, and the numbers of the best step; the folder is finished."""
+    taught, held = parts
+    measured: dict[int, dict[str, Any]] = {}  # by step, with what the log history does not hold
+
+    def measure(found: EvalPrediction) -> dict[str, float]:
+        scores = measured[trainer.state.global_step] = task.scores(found.predictions, found.label_ids)
+        return {name: value for name, value in scores.items() if isinstance(value, float)}
+
+    trainer.compute_metrics = measure
+    with learning(opened.model):
+        carry_out(trainer, run, settings, doing="fine-tuning", shown=shown)
+    state = trainer.state
+    best = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
+    if best in measured:
+        loss = next(row["eval_loss"] for row in state.log_history if row["step"] == best and "eval_loss" in row)
+        scores = {"loss": loss, **measured[best]}
+    else:  # it was in an earlier start of the run, or not at all
+        validation: Any = held.rows
+        found: Any = trainer.predict(validation, metric_key_prefix="eval")
+        scores = {"loss": found.metrics["eval_loss"], **task.scores(found.predictions, found.label_ids)}
+    metrics = {
+        **scores,
+        "best_step": best,
+        "texts_truncated": taught.truncated,
+        "steps": state.global_step,
+    }
+    metric = str(trainer.args.metric_for_best_model or task.metrics[0])
+
+    def save(folder: Path) -> None:
+        opened.save(folder)
+        write_json(folder / METRICS_FILE, metrics)
+        write_card(folder, opened, "fine-tuned", _told(task, metrics, len(held.rows)))
+
+    finish(run, trainer.state.log_history, metric, save)
+    return trainer.state.log_history, metrics
+
+
+def _is_in_words(train: Any, settings: FinetuningSettings, fields: dict[str, Any]) -> bool:
+    if settings.task != "auto" or isinstance(train, Iterator):
+        return settings.task == TOKENS
+    return is_in_words(train, fields["text_field"], fields["label_field"])
+
+
+def _choose_metric(arguments: Any, task: Any, settings: FinetuningSettings) -> None:
+    """The measurement by which a step is best. Raises ConfigurationError for one that the task does not have."""
+    chosen = settings.arguments.get("metric_for_best_model")
+    if chosen is not None and str(chosen).removeprefix("eval_") not in task.metrics:
+        raise ConfigurationError(
+            f'metric_for_best_model="{chosen}" does not go with {task.name} labels: {", ".join(task.metrics)}'
+        )
+    arguments.metric_for_best_model = chosen or task.metrics[0]
+    if settings.arguments.get("greater_is_better") is None:
+        arguments.greater_is_better = not arguments.metric_for_best_model.endswith("loss")
+
+
+def _opened(model: Any, task: Any, tokenizer: Any, settings: FinetuningSettings) -> Student:
+    return with_labels(
+        model,
+        len(task.labels),
+        tokenizer,
+        head=task.head,
+        pooling=settings.classifier_pooling,
+        id2label=dict(enumerate(task.labels)),
+        label2id={name: i for i, name in enumerate(task.labels)},
+        **task.config,
+    )
+
+
+def _activation(model: Any, task: Any) -> str | None:
+    if task.head != CLASSIFIER:
+        return None
+    return IDENTITY if task.name == REGRESSION else activation_for(model, len(task.labels))
 
 
 def _remember(config: Any, how: classifiers.FineTuning, activation: str | None) -> None:
@@ -142,12 +246,22 @@ def _remember(config: Any, how: classifiers.FineTuning, activation: str | None) 
     vars(config).pop(OLDER, None)
 
 
-def _split(
-    train: Examples, validation: Examples | None, settings: FinetuningSettings
-) -> tuple[LabelScheme, Examples, Examples]:
-    scheme = learn_scheme(train.labels, settings.task)
-    if validation is None:
-        train, validation = split(train, scheme, fraction=settings.validation_fraction, seed=settings.seed)
-    if (train.pairs is None) != (validation.pairs is None):
-        raise ConfigurationError("training and validation part: either both have second texts, or none")
-    return scheme, train, validation
+def _understood(task: Any, taught: Part, held: Part, max_length: int) -> str:
+    """Summary of what is to be learned from how many texts, for a person to check before the training."""
+    cut = taught.truncated + held.truncated
+    parts = f"{len(taught.rows):,} to train on, {len(held.rows):,} held out, {cut:,} cut at {max_length:,} tokens"
+    return f"{task.described(taught.rows)}; {parts}"
+
+
+def _told(task: Any, metrics: dict[str, Any], held: int) -> list[Block]:
+    """Paragraphs of the model card."""
+    scores = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+    shown = {name.replace("_", " "): f"{scores[name]:.4f}" for name in scores if name not in LEFT_OUT_OF_CARD}
+    labels = ", ".join(task.labels[:20]) + (f" and {len(task.labels) - 20:,} more" if len(task.labels) > 20 else "")
+    what = "It gives a number." if task.name == REGRESSION else f"Labels: {labels}."
+    return [
+        f"An encoder fine-tuned on labelled texts ({task.name}, longform finetune). {what}",
+        Heading("Evaluation"),
+        f"On {held:,} texts that were not trained on, but chose the best step:",
+        facts_table(shown),
+    ]

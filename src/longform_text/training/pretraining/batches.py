@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 from transformers import DataCollatorForLanguageModeling
 
 from longform.choices import PACKINGS
@@ -16,14 +17,14 @@ from longform.errors import ConfigurationError
 from longform.pretrained.tokenizers import special_tokens
 from longform_text.data.batching import padded
 from longform_text.data.token_store import TokenStore
+from longform_text.training.trainer import IGNORED
 
 DOCUMENTS = PACKINGS[1]
 FIXED = 20_060_468  # the seed of the validation masks; not a setting, so that losses of different runs compare
 STANDARD = 0.15  # of the validation set is asked for
-IGNORED = -100  # as a label: a token that is not asked for
 
 
-class Blocks:
+class Blocks(Dataset):
     """Runs of at most ``size`` tokens of ``documents`` (indices) of a store, in order, each found without the others.
 
     ``packing`` "full": each is full and may hold several documents, ``separator`` between them (RoBERTa's
@@ -57,14 +58,14 @@ class Blocks:
     def __iter__(self) -> Iterator[np.ndarray]:
         return map(self.__getitem__, range(self.count))
 
-    def __getitem__(self, number: int) -> np.ndarray:
+    def __getitem__(self, index: int) -> np.ndarray:
         """The tokens of one block: int64, at most ``size``."""
         if self.one_document:
-            which = self._containing(number)
+            which = self._containing(index)
             end = int(self.store.ends[self.documents[which]])
-            start = end - int(self.lengths[which]) + (number - self._before(which)) * self.size
+            start = end - int(self.lengths[which]) + (index - self._before(which)) * self.size
             return self.store.tokens[start : min(end, start + self.size)].astype(np.int64)
-        return np.concatenate(list(self._stream(number * self.size))).astype(np.int64)
+        return np.concatenate(list(self._stream(index * self.size))).astype(np.int64)
 
     def _stream(self, start: int) -> Iterator[Any]:
         """The runs of tokens and the separators from ``start`` on that make up a block."""
@@ -91,21 +92,20 @@ class Blocks:
 class AskedBlocks(NamedTuple):
     """Blocks that pass through the model together.
 
-    ``input_ids`` long (B, n), ``attention_mask`` long (B, n) or None without padding, ``labels`` long (B, n): the token
-    that is asked for, or -100.
+    ``input_ids``, ``attention_mask`` long (B, n); ``labels`` long (B, n): the token that is asked for, or -100.
     """
 
     input_ids: Tensor
-    attention_mask: Tensor | None
+    attention_mask: Tensor
     labels: Tensor
 
     @property
-    def weight(self) -> float:
-        """How much of a step's loss it is: tokens that are asked for; 1 where the draw left none."""
-        return max(1, int((self.labels != IGNORED).sum()))
+    def weight(self) -> int:
+        """Tokens that are asked for."""
+        return int((self.labels != IGNORED).sum())
 
 
-class Asking:
+class DataCollatorForBlocks:
     """Blocks of content tokens as rows of ``length`` with their labels; ``causal``: each token is asked for, but the
     first of each document, which nothing of it precedes.
 
@@ -114,7 +114,7 @@ class Asking:
     token, or ``length`` no room for text.
     """
 
-    def __init__(self, tokenizer: Any, length: int, *, fraction: float, causal: bool) -> None:
+    def __init__(self, tokenizer: Any, length: int, *, fraction: float = STANDARD, causal: bool = False) -> None:
         for name in ("pad_token_id",) if causal else ("mask_token_id", "pad_token_id"):
             if getattr(tokenizer, name) is None:
                 raise ConfigurationError(f"the tokenizer has no {name}: pre-training needs it")
@@ -123,14 +123,18 @@ class Asking:
         self.content = length - self.special.total
         if self.content < 1:
             raise ConfigurationError(f"length={length} leaves no room beside {self.special.total} special tokens")
-        self.collator = DataCollatorForLanguageModeling(tokenizer, mlm=not causal, mlm_probability=fraction)
+        self.masks = DataCollatorForLanguageModeling(tokenizer, mlm=not causal, mlm_probability=fraction)
 
-    def ask(self, contents: Sequence[np.ndarray], seed: Sequence[int]) -> AskedBlocks:
-        """Blocks of one step together; what is hidden depends on them and ``seed`` only."""
+    def __call__(self, contents: Sequence[np.ndarray]) -> dict[str, Tensor]:
+        """The batch of some blocks: ``input_ids``, ``attention_mask``, ``labels`` long (B, n)."""
+        return self.ask(contents)._asdict()
+
+    def ask(self, contents: Sequence[np.ndarray]) -> AskedBlocks:
+        """Blocks together; which tokens are hidden torch's random numbers say."""
         if self.causal:
             return self._framed(contents, [self._next_tokens(content) for content in contents])
         whole = self._framed(contents, contents)
-        hidden, labels = self._hide(whole.input_ids, seed)
+        hidden, labels = self._hide(whole.input_ids)
         return whole._replace(input_ids=hidden, labels=labels)
 
     def _next_tokens(self, content: np.ndarray) -> np.ndarray:
@@ -139,12 +143,10 @@ class Asking:
             labels[0] = content[0]
         return labels
 
-    def _hide(self, ids: Tensor, seed: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def _hide(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Ids long (B, n) with some hidden, and their labels."""
-        drawn = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-        self.collator.generator = torch.Generator().manual_seed(int(drawn[0]))
-        special = torch.isin(ids, torch.tensor(self.collator.tokenizer.all_special_ids))
-        return self.collator.torch_mask_tokens(ids, special_tokens_mask=special)
+        special = torch.isin(ids, torch.tensor(self.masks.tokenizer.all_special_ids))
+        return self.masks.torch_mask_tokens(ids.clone(), special_tokens_mask=special)
 
     def _framed(self, contents: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> AskedBlocks:
         """Content tokens between special ones, which are not asked for, and their labels, padded to ``length``."""
@@ -162,8 +164,10 @@ class Asking:
         own = TokenStore(np.concatenate(texts).astype(np.int64), np.cumsum(lengths))
         if self.causal:
             contents = self._cut(own, packing, self.separator)
-            return self.ask(contents, ()) if contents else None
-        hidden, labels = self._hidden(own)
+            return self.ask(contents) if contents else None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(FIXED)
+            hidden, labels = self._hidden(own)
         shown = self._cut(hidden, packing, self.separator)
         asked = self._cut(labels, packing, None if self.separator is None else IGNORED)
         kept = [number for number, wanted in enumerate(asked) if (wanted != IGNORED).any()]
@@ -174,16 +178,14 @@ class Asking:
         return list(Blocks(texts, every, size=self.content, packing=packing, separator=separator, keep_rest=True))
 
     def _hidden(self, texts: TokenStore) -> Iterator[TokenStore]:
-        """The texts with some tokens hidden, each by its number only, and their labels."""
-        rows = [torch.from_numpy(text)[None] for text in np.split(texts.tokens, texts.ends[:-1])]
-        drawn = [self._hide(row, (FIXED, number)) for number, row in enumerate(rows)]
+        """The texts with some tokens hidden, and their labels."""
+        drawn = [self._hide(torch.from_numpy(text)[None]) for text in np.split(texts.tokens, texts.ends[:-1])]
         return (texts._replace(tokens=torch.cat(each, dim=1)[0].numpy()) for each in zip(*drawn, strict=True))
 
 
-def parted(blocks: AskedBlocks, at_once: int, rows: slice = slice(None)) -> list[AskedBlocks]:
-    """Some rows, as those that pass through the model together, ``at_once``; no mask where nothing is padded."""
-    every = (each[rows].split(at_once) for each in blocks if each is not None)
-    return [AskedBlocks(ids, None if mask.all() else mask, labels) for ids, mask, labels in zip(*every, strict=True)]
+def parted(blocks: AskedBlocks, at_once: int) -> list[AskedBlocks]:
+    """Rows that pass through the model together, ``at_once``."""
+    return [AskedBlocks(*each) for each in zip(*(each.split(at_once) for each in blocks), strict=True)]
 
 
 def unigram_shares(counts: np.ndarray) -> np.ndarray:

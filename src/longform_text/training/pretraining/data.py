@@ -1,17 +1,11 @@
-"""The corpus of a pre-training with its tokenizer; its batches, found by their step number; its validation set.
+"""The corpus of a pre-training with its tokenizer, its blocks of n tokens, its validation set.
 
 The corpus is read once, from files or memory; tokens and tokenizer are cached on the disk.
-
-A batch is blocks of n tokens, with some of them hidden (masked) unless the objective is causal. It depends on the
-documents, the settings and the number of its step alone, so that a resumed run has the batches that it would have had,
-and different models see the same ones. The number of processes changes nothing where it divides the blocks of a step.
 """
 
 import copy
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +20,8 @@ from longform_text.data.token_store import Corpus, CorpusTexts, TokenStore, toke
 from longform_text.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform_text.training.pretraining.batches import (
     FIXED,
-    STANDARD,
-    AskedBlocks,
-    Asking,
     Blocks,
+    DataCollatorForBlocks,
     parted,
     unigram_loss,
     unigram_shares,
@@ -117,10 +109,11 @@ def split_documents(store: TokenStore, validation_tokens: int) -> Split:
 
 
 class PretrainingData:
-    """Batches (``steps``) and the validation set (``validation``) of a run; this is process ``rank`` of ``processes``.
+    """``blocks`` to train on, their ``collator``, and the ``validation`` set of a run in ``processes`` processes.
 
     ``corpus``: a tokenised corpus on the disk. ``validation``: text to measure on; default: a part of the corpus, held
     out. ``unigram_loss``: validation loss, in nats a token, of predicting every token by its frequency alone.
+    ``share``: blocks of a step that each process trains on.
 
     Raises ConfigurationError (sizes, a tokenizer without mask), DataError (a corpus smaller than one step).
     """
@@ -133,16 +126,13 @@ class PretrainingData:
         *,
         length: int,
         validation: TokenStore | None = None,
-        rank: int = 0,
         processes: int = 1,
     ) -> None:
-        self.settings, self.tokenizer, self.length, self.rank = settings, tokenizer, length, rank
-        self.asking = self._asking(settings.mask_fraction)
-        self.share = settings.tokens_per_step // (length * processes)  # blocks of a step that are this process's
-        self.at_once = max(1, settings.tokens_per_forward // length)
-        self.step_blocks = self.share * processes
-        self.step_tokens = self.step_blocks * length
-        self.tokens = 0  # trained on by all processes together, the step handed out last included
+        self.tokenizer, self.length = tokenizer, length
+        causal = settings.objective == CAUSAL
+        self.collator = DataCollatorForBlocks(tokenizer, length, fraction=settings.mask_fraction, causal=causal)
+        self.share = settings.tokens_per_step // (length * processes)
+        self.step_tokens = self.share * processes * length
         if not self.share:
             raise ConfigurationError(
                 f"tokens_per_step={settings.tokens_per_step} holds no block of length={length} for each of {processes} "
@@ -155,26 +145,22 @@ class PretrainingData:
         else:
             split = Split(corpus, np.arange(len(corpus.ends)), np.arange(0))
             held = validation, np.arange(len(validation.ends))
-        how: Any = {"size": self.asking.content, "packing": settings.packing, "separator": self.asking.separator}
+        how: Any = {"size": self.collator.content, "packing": settings.packing, "separator": self.collator.separator}
         self.blocks = Blocks(split.store, split.train, **how)
-        if len(self.blocks) < self.step_blocks:
+        if len(self.blocks) < self.share * processes:
             tokens = int(split.store.lengths()[split.train].sum())
             raise DataError(
                 f"the corpus is smaller than one batch: {tokens:,} tokens to train on give {len(self.blocks)} block(s) "
-                f"of length={length}, a step takes {self.step_blocks}. Lower tokens_per_step or length, or give more "
-                "text"
+                f"of length={length}, a step takes {self.share * processes}. Lower tokens_per_step or length, or give "
+                "more text"
             )
         self.validation_tokens = int(held[0].lengths()[held[1]].sum())
-        fixed = self._asking(STANDARD).fixed(*held, settings.packing)
+        fixed = DataCollatorForBlocks(tokenizer, length, causal=causal).fixed(*held, settings.packing)
         if fixed is None:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
-        self.validation = parted(fixed, self.at_once)
+        self.validation = parted(fixed, max(1, settings.tokens_per_forward // length))
         shares = unigram_shares(np.bincount(corpus.tokens, minlength=len(tokenizer)))
         self.unigram_loss = unigram_loss(shares, self.validation)
-
-    def _asking(self, fraction: float) -> Asking:
-        causal = self.settings.objective == CAUSAL
-        return Asking(self.tokenizer, self.length, fraction=fraction, causal=causal)
 
     def facts(self) -> dict[str, Any]:
         """Facts about the data for the records; tokens without special ones."""
@@ -185,32 +171,6 @@ class PretrainingData:
             "length": self.length,
             "tokens_per_step": self.step_tokens,
             "validation_tokens": self.validation_tokens,
-            "validation_asked_tokens": int(sum(part.weight for part in self.validation)),
+            "validation_asked_tokens": sum(part.weight for part in self.validation),
             "unigram_loss": self.unigram_loss,
         }
-
-    def steps_of_one_pass(self) -> int:
-        """Optimiser steps of one pass."""
-        return len(self.blocks) // self.step_blocks
-
-    def steps(self, start: int = 0) -> Iterator[list[AskedBlocks]]:
-        """Endless: for each step from ``start`` on this process's blocks, in parts of one forward pass each."""
-        self.tokens = start * self.step_tokens
-        numbers = self._numbers(start * self.step_blocks)
-        for step in count(start):
-            self.tokens += self.step_tokens
-            yield self._parts(list(islice(numbers, self.step_blocks)), step)
-
-    def _numbers(self, start: int) -> Iterator[int]:
-        """Numbers of blocks from the place ``start`` on, without end; each pass over the corpus is shuffled anew."""
-        epoch, skipped = divmod(start, len(self.blocks))
-        while True:
-            order = np.random.default_rng((self.settings.seed, epoch)).permutation(len(self.blocks))
-            yield from order[skipped:].tolist()
-            epoch, skipped = epoch + 1, 0
-
-    def _parts(self, numbers: list[int], step: int) -> list[AskedBlocks]:
-        """The whole step is drawn, so that the number of processes and of tokens at once changes nothing."""
-        whole = self.asking.ask([self.blocks[number] for number in numbers], (self.settings.seed, step))
-        mine = slice(self.rank * self.share, (self.rank + 1) * self.share)
-        return parted(whole, self.at_once, mine)

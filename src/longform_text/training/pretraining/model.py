@@ -15,7 +15,7 @@ from longform.layers.options import AttentionOptions
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForCausalLM, LinformerForMaskedLM
 from longform.pretrained.tokenizers import vocabulary_size
-from longform_text.training.pretraining.batches import IGNORED, AskedBlocks
+from longform_text.training.trainer import IGNORED
 
 
 def full_attention_twin(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class AskedTokensLoss:
     token from the state before it.
     """
 
-    def __init__(self, model: LinformerForMaskedLM) -> None:
+    def __init__(self, model: Any) -> None:
         self.places = torch.zeros(0, dtype=torch.long)
         self.before = 1 if model.config.causal else 0
         self._handle = model.lm_head.register_forward_pre_hook(self._gather)
@@ -91,18 +91,16 @@ class AskedTokensLoss:
         """(B, n, D) -> (1, m, D)."""
         return (inputs[0].flatten(0, 1).index_select(0, self.places - self.before)[None],)
 
-    def __call__(self, model: nn.Module, part: AskedBlocks, device: torch.device) -> Tensor:
-        """A scalar in nats: ``model`` (perhaps wrapped) on the part's blocks (B, n)."""
-        return self.each(model, part, device).sum() / part.weight
+    def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        """The mean over what is asked for, in nats: ``model`` (perhaps wrapped) on a batch of blocks (B, n)."""
+        return self.each(model, batch).sum() / (batch["labels"] != IGNORED).sum().clamp_min(1)
 
-    def each(self, model: nn.Module, part: AskedBlocks, device: torch.device) -> Tensor:
+    def each(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         """The cross-entropy in nats at each token that is asked for, float32 (m,)."""
-        labels = part.labels.flatten()
-        places = (labels != IGNORED).nonzero()[:, 0]
-        self.places = places.to(device)
-        mask = None if part.attention_mask is None else part.attention_mask.to(device)
-        logits = model(input_ids=part.input_ids.to(device), attention_mask=mask).logits
-        return cross_entropy(logits[0].float(), labels[places].to(device), reduction="none")
+        labels, mask = batch["labels"].flatten(), batch["attention_mask"]
+        self.places = (labels != IGNORED).nonzero()[:, 0]
+        logits = model(input_ids=batch["input_ids"], attention_mask=None if bool(mask.all()) else mask).logits
+        return cross_entropy(logits[0].float(), labels[self.places], reduction="none")
 
     def remove(self) -> None:
         """Give the model its own head back."""

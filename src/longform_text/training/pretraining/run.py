@@ -3,35 +3,37 @@
 import math
 import shutil
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from accelerate import PartialState
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import longform
 from longform.errors import ConfigurationError
+from longform.files import read_json, write_json
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.pretrained.checkpoint_files import model_key
 from longform.pretrained.model_card import Block, Heading, Table, facts_table
 from longform.pretrained.tokenizers import fit_tokenizer
+from longform.pretrained.weights import load_whole
 from longform_text.data.subject import corpus_key
-from longform_text.data.token_store import Corpus, CorpusFiles, corpus_of
+from longform_text.data.token_store import CorpusFiles, corpus_of
 from longform_text.facts import environment
-from longform_text.training.engine.job import Job
-from longform_text.training.engine.run_folder import CACHE, RunFolder, place_of_run
-from longform_text.training.engine.students import Student, learning
-from longform_text.training.engine.trained_card import write_card
-from longform_text.training.engine.trainer import carry_out, current_process
-from longform_text.training.pretraining.batches import IGNORED, AskedBlocks
+from longform_text.training.card import write_card
 from longform_text.training.pretraining.data import CorpusReader, PretrainingData, Tokenizers
 from longform_text.training.pretraining.model import AskedTokensLoss, config_for, described, new_model
 from longform_text.training.pretraining.settings import CAUSAL, MASKED, PretrainingSettings
+from longform_text.training.run import carry_out, finish, measured, training_arguments
+from longform_text.training.run_folder import CACHE, RunFolder, place_of_run
+from longform_text.training.students import Student, learning
+from longform_text.training.trainer import IGNORED, Trainer, check_start
 
+FACTS = "data.json"
 QUARTERS = 4
 CARD = {  # what a model of an objective does, and which tokens it is asked for
     MASKED: (
@@ -48,7 +50,7 @@ class PretrainingResult:
 
     ``validation_loss``: nats a token that is asked for, ``perplexity`` its exponential; ``unigram_loss``: what
     predicting frequencies alone would lose on the same tokens. ``curve``: rows with step, tokens, loss, perplexity,
-    quarters (the loss in each quarter of a block) and seconds.
+    and quarters (the loss in each quarter of a block).
     ``steps``: optimiser steps, ``tokens``: of text over all processes, ``seconds``: wall-clock time of this call.
     """
 
@@ -95,190 +97,190 @@ def pretrain(
     default). ``validation``: text of its own to measure on; default: ``settings.validation_tokens`` of the corpus.
     ``cache``: folder for trained tokenizers and token files, which several runs may share; default: inside ``output``
     while the run lasts. ``output``: folder for checkpoints, records, the finished model, its card and report; called
-    again with it, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
-    ``options``: fields of the settings by name.
+    again with it, an interrupted run goes on from its newest whole checkpoint (``restart``: anew).
+    ``options``: fields of the settings, or of transformers.TrainingArguments, by name.
 
-    Initial weights, order of blocks and masks depend on ``settings.seed`` alone, not on the kind of attention.
+    Initial weights and the order of blocks depend on the seed alone, not on the kind of attention; so do masks, without
+    dropout.
 
     Raises ConfigurationError (settings, another run in the folder), DataError (an empty corpus, one smaller than a
     step or too small for the vocabulary), CheckpointError, MissingDependencyError.
     """
     began = time.perf_counter()
     settings = replace(settings or PretrainingSettings(), **options)
-    process = current_process(settings.device)
-    texts = corpus_of(corpus, text_field)
-    held = None if validation is None else corpus_of(validation, text_field)
-    named = [each for each in (texts, held) if isinstance(each, CorpusFiles)]
-    with place_of_run(output, (tokenizer, *named), process) as folder:
-        reader = CorpusReader(
-            texts,
-            tokenizer,
-            folder / CACHE if cache is None else Path(cache),
-            limit=settings.max_documents,
-            process=process,
-            progress=progress,
-        )
-        job = PretrainingJob(reader, config, settings, held, process)
-        run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
+    texts, held, named = _corpora(corpus, validation, text_field)
+    arguments = training_arguments(settings, output)
+    process = PartialState()
+    with place_of_run(output, (tokenizer, *named)) as folder:
+        arguments.output_dir = str(folder)
+        place = folder / CACHE if cache is None else Path(cache)
+        how: Any = {"limit": settings.max_documents, "process": process, "progress": progress}
+        reader = CorpusReader(texts, tokenizer, place, **how)
+        model, start = _model(config, reader.tokenizer, settings)
+        length = _length(settings, model.config.max_position_embeddings)
+        reader.tokenizer.model_max_length = model.config.max_position_embeddings
+        opened = Student(model, reader.tokenizer)
+        check_start(model, "the model to train")
+        identity = {
+            "kind": "pretraining",
+            "settings": settings.identity(),
+            "model": described(model.config),
+            "data": {"corpus": reader.key, "tokenizer": reader.tokenizer_key}
+            | ({} if held is None else {"validation": corpus_key(held)}),
+            "start": start,
+            "processes": _processes(settings.tokens_per_step // length, arguments.world_size),
+        }
+        run = RunFolder(folder, identity, kept=output is not None, restart=restart)
+        if run.complete:
+            rows, facts = run.rows, read_json(folder / FACTS, way_out="give another output folder")
+            model.load_state_dict(load_whole(type(model), folder, dtype=model.dtype).state_dict())
+        else:
+            data = PretrainingData(
+                reader.tokens(),
+                reader.tokenizer,
+                settings,
+                length=length,
+                validation=None if held is None else reader.tokens(held),
+                processes=arguments.world_size,
+            )
+            facts = data.facts()
+            arguments.per_device_train_batch_size = data.share
+            rows = _trained(opened, arguments, run, settings, data, shown=progress)
+            told = {
+                **facts,
+                "environment": environment(arguments.device, torch.bfloat16 if arguments.bf16 else torch.float32),
+            }
+
+            def save(folder: Path) -> None:
+                opened.save(folder)
+                write_json(folder / FACTS, told)
+                write_card(folder, opened, "pre-trained", _told(opened.model, settings, facts, rows))
+
+            finish(run, rows, "loss", save)
         if cache is None and process.is_main_process:
             _remove_tokens(folder / CACHE)
-    first = run.records.last("run") or {}
-    curve = _curve(run.records.of("validation"), first["tokens_per_step"])
+    curve = [{**row, "tokens": row["step"] * facts["tokens_per_step"]} for row in measured(rows, "perplexity")]
     return PretrainingResult(
-        job.model,
+        model,
         reader.tokenizer,
         curve[-1]["loss"],
         curve[-1]["perplexity"],
-        first["unigram_loss"],
+        facts["unigram_loss"],
         curve,
-        tokens=run.end["tokens"],
-        **run.outcome(began),
+        steps=rows[-1]["step"],
+        tokens=rows[-1]["step"] * facts["tokens_per_step"],
+        seconds=time.perf_counter() - began,
+        records=rows,
         folder=None if output is None else Path(output).expanduser(),
     )
 
 
-def _curve(rows: Iterable[dict[str, Any]], tokens_per_step: int) -> list[dict[str, Any]]:
-    """The measurements, each with the tokens that were trained on before."""
-    return [{**row, "tokens": row["step"] * tokens_per_step} for row in rows]
-
-
-class PretrainingJob(Job):
-    """Model, data and loss of one run."""
-
-    kind, event, metric, doing = "pretraining", "validation", "loss", "pre-training"
-
-    def __init__(
-        self,
-        reader: CorpusReader,
-        config: LinformerForMaskedLM | LinformerConfig | Mapping[str, Any] | None,
-        settings: PretrainingSettings,
-        held: Corpus | None,
-        process: Any,
-    ) -> None:
-        super().__init__(settings, process)
-        self.reader, self.held = reader, held
-        self.start = None
-        causal = settings.objective == CAUSAL
-        if isinstance(config, LinformerForMaskedLM):
-            if config.config.causal != causal:
-                raise ConfigurationError(f'objective="{settings.objective}" is not that of a {type(config).__name__}')
-            fit_tokenizer(reader.tokenizer, config.config, name="the model to train on")
-            self.start, self.config, self.model = model_key(config), config.config, config
-        else:
-            self.config = config_for(config, reader.tokenizer, causal=causal)
-            self.model = new_model(self.config, settings.seed)
-        self.length = settings.length or self.config.max_position_embeddings
-        if self.length > self.config.max_position_embeddings:
-            raise ConfigurationError(
-                f"length={self.length} is more than the {self.config.max_position_embeddings} tokens that the model "
-                "takes (max_position_embeddings)"
-            )
-        reader.tokenizer.model_max_length = self.config.max_position_embeddings
-        self.trained = self.model.to(self.device)
-        self.opened = Student(self.model, reader.tokenizer)
-
-    def subject(self) -> dict[str, Any]:
-        """The model, the corpus, its tokenizer, and the text to measure on."""
-        data = {"corpus": self.reader.key, "tokenizer": self.reader.tokenizer_key}
-        if self.held is not None:
-            data["validation"] = corpus_key(self.held)
-        return {"model": described(self.config), "data": data, "start": self.start}
-
-    def identity(self) -> dict[str, Any]:
-        """See Job; the steps are the same in any number of processes that divides their blocks."""
-        blocks, processes = self.settings.tokens_per_step // self.length, self.process.num_processes
-        return super().identity() | {"processes": processes if blocks % processes else 1}
-
-    def steps(self, start: int = 0) -> Iterator[list[AskedBlocks]]:
-        """See Job."""
-        return self.data.steps(start)
-
-    def part_loss(self, model: torch.nn.Module, part: Any, share: float) -> torch.Tensor:
-        """The part's share of its step's loss (scalar, nats)."""
-        return share * self.loss(model, part, self.device)
-
-    def groups(self, model: torch.nn.Module) -> list[dict[str, Any]]:
-        """See Job; with RoBERTa's moments."""
-        moments = {"betas": (0.9, 0.98), "eps": 1e-6}
-        return [group | moments for group in super().groups(model)]
-
-    @torch.no_grad()
-    def measure(self) -> dict[str, Any]:
-        """See Job; ``loss``: nats a token, ``quarters``: that of the tokens in each quarter of a block."""
-        totals, counts = (torch.zeros(QUARTERS, dtype=torch.float64) for _ in range(2))
-        for part in self.data.validation:
-            with self.autocast():
-                losses = self.loss.each(self.model, part, self.device)
-            places = (part.labels.flatten() != IGNORED).nonzero()[:, 0]
-            quarter = places % self.length * QUARTERS // self.length
-            totals.index_add_(0, quarter, losses.double().cpu())
-            counts += quarter.bincount(minlength=QUARTERS)
-        loss = float(totals.sum() / counts.sum())
-        quarters = [round(value, 4) for value in (totals / counts.clamp(min=1)).tolist()]
-        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "quarters": quarters}
-
-    @contextmanager
-    def prepared(self) -> Generator[None]:
-        """See Job; the corpus is tokenised once before."""
-        self.data = PretrainingData(
-            self.reader.tokens(),
-            self.reader.tokenizer,
-            self.settings,
-            length=self.length,
-            validation=None if self.held is None else self.reader.tokens(self.held),
-            rank=self.process.process_index,
-            processes=self.process.num_processes,
+def _length(settings: PretrainingSettings, most: int) -> int:
+    """Tokens of a block. Raises ConfigurationError for more than the model takes."""
+    length = settings.length or most
+    if length > most:
+        raise ConfigurationError(
+            f"length={length} is more than the {most} tokens that the model takes (max_position_embeddings)"
         )
-        with learning(self.model, recompute=self.settings.gradient_checkpointing):
-            self.loss = AskedTokensLoss(self.model)
-            try:
-                yield
-            finally:
-                self.loss.remove()
+    return length
 
-    def facts(self) -> dict[str, Any]:
-        """Sizes of the data, what counting alone would lose, and the machine."""
-        return {**self.data.facts(), "environment": environment(self.device, self.dtype)}
 
-    def budgets(self) -> Sequence[float]:
-        """Steps for the tokens that were chosen, or for one pass where nothing was."""
-        if self.settings.max_tokens is not None:
-            return [self.settings.max_tokens / self.data.step_tokens]
-        return [self.data.steps_of_one_pass()] if self.is_unbounded else []
+def _corpora(corpus: Any, validation: Any, text_field: str) -> tuple[Any, Any, list[CorpusFiles]]:
+    """The corpus, the text to measure on, and which of them are files."""
+    texts = corpus_of(corpus, text_field)
+    held = None if validation is None else corpus_of(validation, text_field)
+    return texts, held, [each for each in (texts, held) if isinstance(each, CorpusFiles)]
 
-    def means(self) -> dict[str, float]:
-        """The tokens trained on so far."""
-        return {"tokens": self.data.tokens}
 
-    def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
-        """Tokens that were read."""
-        return {"tokens": steps * self.data.step_tokens}
+def _model(config: Any, tokenizer: Any, settings: PretrainingSettings) -> tuple[LinformerForMaskedLM, str | None]:
+    """The model, and the key of the weights that it begins with, None for new ones."""
+    causal = settings.objective == CAUSAL
+    if not isinstance(config, LinformerForMaskedLM):
+        return new_model(config_for(config, tokenizer, causal=causal), settings.seed), None
+    if config.config.causal != causal:
+        raise ConfigurationError(f'objective="{settings.objective}" is not that of a {type(config).__name__}')
+    fit_tokenizer(tokenizer, config.config, name="the model to train on")
+    return config, model_key(config)
 
-    def save(self, run: RunFolder, folder: Path) -> None:
-        """The model and its card."""
-        super().save(run, folder)
-        first, last, end = (run.records.last(event) or {} for event in ("run", "validation", "end"))
-        ours = f"this model, after {last['step']:,} steps ({end['tokens']:,} tokens)"
-        losses = {ours: last["loss"], "predicting frequencies alone": first["unigram_loss"]}
-        data = ("corpus_documents", "corpus_tokens", "validation_tokens", "length")
-        trained = {name: end[name] for name in ("step", "tokens", "seconds")}
-        recipe = {"parameters": self.model.num_parameters(), **trained, **vars(self.settings)}
-        does, asked = CARD[self.settings.objective]
-        blocks: list[Block] = [
-            f"A {self.settings.objective} language model trained from scratch with Longform {longform.__version__}. "
-            f"{does}; for another task it has to be fine-tuned.",
-            Heading("Data"),
-            facts_table({name.replace("_", " "): first[name] for name in data}),
-            Heading("Training"),
-            facts_table({name.replace("_", " "): value for name, value in recipe.items() if value is not None}),
-            Heading("Evaluation"),
-            f"The model was asked for {first['validation_asked_tokens']:,} tokens of held-out text ({asked}), with "
-            f"blocks of {first['length']:,} tokens.",
-            Table(
-                ["", "loss (nats a token)", "perplexity"],
-                [[name, f"{loss:.4f}", f"{math.exp(loss):.2f}"] for name, loss in losses.items()],
-            ),
-            "Perplexities compare between models with the same tokenizer and the same held-out text only. "
-            "records.jsonl has every measurement, learning_curve.png shows them.",
-        ]
-        write_card(folder, self.opened, "pre-trained", blocks)
+
+def _processes(blocks: int, processes: int) -> int:
+    """Processes, of which a run that goes on has as many: 1 where the blocks of a step are the same in any number."""
+    return processes if blocks % processes else 1
+
+
+def _trained(
+    opened: Student,
+    arguments: Any,
+    run: RunFolder,
+    settings: PretrainingSettings,
+    data: PretrainingData,
+    *,
+    shown: bool,
+) -> list[dict[str, Any]]:
+    """The log history."""
+    with learning(opened.model):
+        loss = AskedTokensLoss(opened.model)
+
+        def measure(model: torch.nn.Module) -> dict[str, Any]:
+            return measured_loss(loss, model, data, arguments.device)
+
+        trainer = Trainer(
+            opened.model,
+            arguments,
+            train_dataset=data.blocks,
+            eval_dataset=data.validation,
+            data_collator=data.collator,
+            tokens_per_forward=settings.tokens_per_forward,
+            loss=loss,
+            measure=measure,
+        )
+        try:
+            carry_out(trainer, run, settings, doing="pre-training", shown=shown)
+        finally:
+            loss.remove()
+    return trainer.state.log_history
+
+
+def measured_loss(loss: AskedTokensLoss, model: torch.nn.Module, data: PretrainingData, device: Any) -> dict[str, Any]:
+    """``loss``: nats a token of the validation set, ``quarters``: that of the tokens in each quarter of a block."""
+    totals, counts = (torch.zeros(QUARTERS, dtype=torch.float64) for _ in range(2))
+    for part in data.validation:
+        losses = loss.each(model, {name: x.to(device) for name, x in part._asdict().items()})
+        places = (part.labels.flatten() != IGNORED).nonzero()[:, 0]
+        quarter = places % data.length * QUARTERS // data.length
+        totals.index_add_(0, quarter, losses.double().cpu())
+        counts += quarter.bincount(minlength=QUARTERS)
+    mean = float(totals.sum() / counts.sum())
+    quarters = [round(value, 4) for value in (totals / counts.clamp(min=1)).tolist()]
+    return {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "quarters": quarters}
+
+
+def _told(
+    model: PreTrainedModel, settings: PretrainingSettings, facts: Mapping[str, Any], rows: list[dict[str, Any]]
+) -> list[Block]:
+    """Paragraphs of the model card."""
+    steps, last = rows[-1]["step"], measured(rows, "perplexity")[-1]
+    tokens = steps * facts["tokens_per_step"]
+    losses = {f"this model, after {steps:,} steps ({tokens:,} tokens)": last["loss"]}
+    losses["predicting frequencies alone"] = facts["unigram_loss"]
+    told = ("corpus_documents", "corpus_tokens", "validation_tokens", "length")
+    recipe: dict[str, Any] = {"parameters": model.num_parameters(), "steps": steps, "tokens": tokens, **settings.recipe}
+    recipe |= {name: value for name, value in vars(settings).items() if name != "arguments"} | {**settings.arguments}
+    does, asked = CARD[settings.objective]
+    return [
+        f"A {settings.objective} language model trained from scratch with Longform {longform.__version__}. "
+        f"{does}; for another task it has to be fine-tuned.",
+        Heading("Data"),
+        facts_table({name.replace("_", " "): facts[name] for name in told}),
+        Heading("Training"),
+        facts_table({name.replace("_", " "): value for name, value in recipe.items() if value is not None}),
+        Heading("Evaluation"),
+        f"The model was asked for {facts['validation_asked_tokens']:,} tokens of held-out text ({asked}), with "
+        f"blocks of {facts['length']:,} tokens.",
+        Table(
+            ["", "loss (nats a token)", "perplexity"],
+            [[name, f"{loss:.4f}", f"{math.exp(loss):.2f}"] for name, loss in losses.items()],
+        ),
+        "Perplexities compare between models with the same tokenizer and the same held-out text only. "
+        "records.jsonl has every measurement, learning_curve.png shows them.",
+    ]

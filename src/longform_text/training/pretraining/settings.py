@@ -1,26 +1,28 @@
 """Settings of pre-training, with units, checked when made, and presets: settings under a name, in YAML files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, ClassVar
 
 from longform.choices import PACKINGS
 from longform.errors import ConfigurationError, require
 from longform_text.data.tokenizer_training import TokenizerSettings
-from longform_text.settings import check_between, check_least, check_positive, one_of
-from longform_text.training.engine.settings import TrainingSettings
+from longform_text.settings import check_between, check_positive, one_of
+from longform_text.training.settings import TrainingSettings
 
 MASKED, CAUSAL = "masked", "causal"
 RECIPES = "recipes"  # the folder beside this file
 PARTS = ("description", "tokenizer", "model", "training")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class PretrainingSettings(TrainingSettings):
-    """How a language model learns from scratch, beside the settings of every training; defaults are RoBERTa's.
+    """How a language model learns from scratch, beside the settings of every training.
+
+    The recipe is RoBERTa's: Adam's moments 0.9 and 0.98, a rate that rises for 8 % of the steps to 5e-4 and falls
+    linearly, one pass over the corpus where no ``max_steps`` are chosen; measured before, after and nine times between.
 
     Args:
         objective: "masked": the model fills in hidden tokens; "causal": it says each token from those before it, for
@@ -30,42 +32,39 @@ class PretrainingSettings(TrainingSettings):
             holds two documents, and what is left of each is padded.
         max_documents: documents of the corpus that are used; default: all.
         tokens_per_step: tokens of one optimiser step, over all processes.
-        max_steps: optimiser steps. Of several budgets the smallest holds; without any, one pass over the corpus.
-        max_tokens: tokens of training text, over all processes.
         mask_fraction: part of the content tokens (0 to 1) that a masked model is asked for; of these 80 % become the
             mask token, 10 % another token, and the rest stays as it is.
         validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus.
-        evaluations: how often the validation loss is measured while training at most, at even distances (before and
-            after come on top).
 
     Raises ConfigurationError for a value that cannot be.
     """
 
+    recipe: ClassVar[Mapping[str, Any]] = {
+        "num_train_epochs": 1.0,
+        "learning_rate": 5e-4,
+        "warmup_steps": 0.08,
+        "adam_beta2": 0.98,
+        "adam_epsilon": 1e-6,
+        "eval_strategy": "steps",
+        "eval_steps": 0.1,
+        "eval_on_start": True,
+        "dataloader_drop_last": True,
+    }
+
+    tokens_per_forward: int = 16_384
     objective: str = one_of((MASKED, CAUSAL), MASKED)
     length: int | None = None
     packing: str = one_of(PACKINGS, "full")
     max_documents: int | None = None
     tokens_per_step: int = 131_072
-    max_tokens: int | None = None
-    learning_rate: float = 5e-4
-    warmup: float = 0.08
     mask_fraction: float = 0.15
     validation_tokens: int = 65_536
-    evaluations: int = 9
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(
-            self,
-            "length",
-            "max_documents",
-            "tokens_per_step",
-            "max_tokens",
-            "mask_fraction",
-            "validation_tokens",
-        )
+    def check(self) -> None:
+        """See TrainingSettings."""
+        super().check()
+        check_positive(self, "length", "max_documents", "tokens_per_step", "mask_fraction", "validation_tokens")
         check_between(self, 0, 1, "mask_fraction")
-        check_least(self, evaluations=0)
 
 
 @dataclass(frozen=True)
@@ -93,17 +92,18 @@ def load_preset(name: str | Path) -> Preset:
 
     Raises ConfigurationError for an unknown name, part or field, and for values that cannot be.
     """
-    given = _parts(name)
-    from longform.models.configuration_linformer import LinformerConfig  # not above: --help reads descriptions alone
+    parts = _parts(name)
+    from longform.models.configuration_linformer import LinformerConfig  # after refusals that need no torch
 
-    model = _mapping(name, "model", given.get("model"))
-    _check_names(name, "model", model, LinformerConfig.__annotations__)
-    return Preset(
-        str(given.get("description", "")),
-        _made(name, TokenizerSettings, "tokenizer", given),
-        model,
-        _made(name, PretrainingSettings, "training", given),
-    )
+    try:
+        model = dict(parts.get("model") or {})
+        _check_names(name, "model", model, LinformerConfig.__annotations__)
+        tokenizer = TokenizerSettings(**parts.get("tokenizer") or {})
+        return Preset(
+            str(parts.get("description", "")), tokenizer, model, PretrainingSettings(**parts.get("training") or {})
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f'the preset "{name}" has a value that cannot be: {error}') from error
 
 
 def _parts(name: str | Path) -> Mapping[str, Any]:
@@ -124,27 +124,8 @@ def _parts(name: str | Path) -> Mapping[str, Any]:
     return given
 
 
-def _mapping(preset: str | Path, part: str, values: Any) -> dict[str, Any]:
-    if not isinstance(values or {}, Mapping):
-        raise ConfigurationError(f'the preset "{preset}" has {part}: {values!r}, which is not settings by name')
-    return dict(values or {})
-
-
-def _made(preset: str | Path, kind: Any, part: str, given: Mapping[str, Any]) -> Any:
-    chosen = _mapping(preset, part, given.get(part))
-    _check_names(preset, part, chosen, [field.name for field in fields(kind)])
-    types = get_type_hints(kind)
-    for name, value in chosen.items():
-        allowed = get_args(types[name]) or (types[name],)  # of "int | None" both
-        if type(value) not in allowed and not (type(value) is int and float in allowed):
-            names = " or ".join("nothing" if one is NoneType else one.__name__ for one in allowed)
-            raise ConfigurationError(f'the preset "{preset}" has {name}: {value!r} in {part}; it takes {names}')
-    return kind(**chosen)
-
-
 def _check_names(preset: str | Path, where: str, given: Any, known: Any) -> None:
-    unknown = [name for name in given if name not in known]
-    if unknown:
+    if unknown := [name for name in given if name not in known]:
         raise ConfigurationError(
             f'the preset "{preset}" has {where} {", ".join(map(repr, unknown))}, which is not known; '
             f"there are {', '.join(known)}"

@@ -1,16 +1,16 @@
-"""Models to train: opening them (from memory, a conversion or a folder), their state in training, saving them."""
+"""Models to train: opening them (from memory, a conversion or a folder), what of them learns, saving them."""
 
 import contextlib
 import copy
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import transformers
 from torch import nn
-from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longform.conversion.local import local_source
 from longform.conversion.report import OWN_FILE
@@ -31,8 +31,8 @@ from longform.pretrained.sentence_modules import is_encoder_alone
 from longform.pretrained.tokenizers import fit_tokenizer
 from longform.pretrained.weights import load_tokenizer, load_whole, read_config
 
-CLASSIFIER = "ForSequenceClassification"
-HEADS = ("ForMaskedLM", CLASSIFIER, "ForTokenClassification", "ForQuestionAnswering")
+CLASSIFIER, TOKEN_CLASSIFIER = "ForSequenceClassification", "ForTokenClassification"
+HEADS = ("ForMaskedLM", CLASSIFIER, TOKEN_CLASSIFIER, "ForQuestionAnswering")
 KEPT_FILES = (MODULES_FILE, SETTINGS_FILE, ENCODER_FILE, OWN_FILE)
 
 
@@ -114,9 +114,16 @@ def activation_for(source: Any, labels: int) -> str | None:
 
 
 def with_labels(
-    source: Any, labels: int, tokenizer: PreTrainedTokenizerBase | None, *, pooling: str | None = None, **config: Any
+    source: Any,
+    labels: int,
+    tokenizer: PreTrainedTokenizerBase | None,
+    *,
+    head: str = CLASSIFIER,
+    pooling: str | None = None,
+    **config: Any,
 ) -> Student:
-    """An encoder with a classification head for ``labels`` values: the one it has where that fits, else a new one.
+    """An encoder with a head for ``labels`` values, of a text or (``head``) of each token: the one it has where that
+    fits, else a new one.
 
     ``source``: a loaded model, whose frozen parameters stay frozen, a ConversionResult, a folder or a hub name, of
     whose files for sentence-transformers none is saved with the classifier. ``pooling``: what a Longform's new head
@@ -125,7 +132,7 @@ def with_labels(
     """
     if isinstance(source, str | Path):
         source = local_source(source)
-        made = _with_labels(source, labels, pooling, config, name=f'"{source}"')
+        made = _with_labels(source, labels, head, pooling, config, name=f'"{source}"')
         return _student(made, tokenizer or load_tokenizer(source))
     opened = open_student(source, tokenizer)
     whole = opened.model
@@ -135,7 +142,7 @@ def with_labels(
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         with quiet_transformers():
             whole.save_pretrained(folder)
-        made = _with_labels(folder, labels, pooling, config, name=f"the {type(whole).__name__}")
+        made = _with_labels(folder, labels, head, pooling, config, name=f"the {type(whole).__name__}")
     frozen = {name for name, p in whole.base_model.named_parameters() if not p.requires_grad}
     for name, parameter in made.base_model.named_parameters():
         parameter.requires_grad_(name not in frozen and parameter.requires_grad)
@@ -143,12 +150,12 @@ def with_labels(
 
 
 def _with_labels(
-    source: str, labels: int, pooling: str | None, config: dict[str, Any], *, name: str
+    source: str, labels: int, head: str, pooling: str | None, config: dict[str, Any], *, name: str
 ) -> PreTrainedModel:
     if pooling is not None:
         _check_pooling(read_config(source), pooling, name)
         config = config | {"classifier_pooling": pooling}
-    auto = AutoModelForSequenceClassification
+    auto = getattr(transformers, f"AutoModel{head}")
     return load_whole(auto, source, dtype=torch.float32, new_head=True, num_labels=labels, **config)
 
 
@@ -168,15 +175,13 @@ def _check_pooling(config: Any, pooling: str, model: str) -> None:
 
 
 @contextlib.contextmanager
-def learning(
-    model: PreTrainedModel,
-    *,
-    dropout: float | None = None,
-    frozen: Sequence[nn.Parameter] = (),
-    recompute: bool = False,
-) -> Generator[None]:
-    """For the time being: dropout of one probability (None: as it is), some parameters frozen, and ``recompute``
-    activations in the backward pass. In evaluation mode at the end."""
+def learning(model: PreTrainedModel, *, dropout: float | None = None, word_embeddings: bool = True) -> Generator[None]:
+    """For the time being: dropout of one probability (None: as it is), and what stays as it is: a pooler, which no loss
+    sees, and word vectors unless they are to learn. In evaluation mode at the end.
+    """
+    words: Any = model.get_input_embeddings()
+    frozen = [p for name, p in model.named_parameters() if "pooler" in name.split(".")]
+    frozen += [] if word_embeddings else [words.weight]
     kept: list[tuple[Any, str, Any]] = [(parameter, "requires_grad", parameter.requires_grad) for parameter in frozen]
     for module in model.modules() if dropout is not None else ():
         name = "p" if isinstance(module, nn.Dropout) else "dropout"
@@ -185,18 +190,9 @@ def learning(
             setattr(module, name, dropout)
     for parameter in frozen:
         parameter.requires_grad_(False)
-    if recompute:
-        _recompute_activations(model, "enable")
     try:
         yield
     finally:
         for owner, name, value in kept:
             setattr(owner, name, value)
-        if recompute:
-            _recompute_activations(model, "disable")
         model.eval()
-
-
-def _recompute_activations(model: PreTrainedModel, switch: str) -> None:
-    current = getattr(model, f"activation_checkpointing_{switch}", None)  # the name since transformers 5.2x
-    (current or getattr(model, f"gradient_checkpointing_{switch}"))()

@@ -21,7 +21,7 @@ from longform.pretrained.model_card import (
     model_card,
 )
 from longform.pretrained.sentence_folder import MODULES_FILE, loader_of, settings_of
-from longform_text.training.engine.students import Student
+from longform_text.training.students import Student
 
 LICENCE = "Licence and language are those of what it was made from, and of the texts: say them here before you publish."
 
