@@ -127,8 +127,8 @@ def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None)
 
 
 def check_pair_mask(mask: Tensor | None, tokens: Tensor, *, is_causal: bool | None, causal: bool) -> None:
-    """Raise InputError on a ``mask`` of pairs of tokens (B, n, D), torch's (n, n), that is not honoured: only the causal
-    one is, by a module that is ``causal``.
+    """Raise InputError on a ``mask`` of pairs of ``tokens`` (B, n, D), torch's (n, n), that is not honoured: only the
+    causal one is, by a module that is ``causal``.
     """
     if mask is None and not is_causal:
         return

@@ -290,11 +290,11 @@ def test_what_is_no_plain_tensor_is_refused(kind):
         vocab_size=9, hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32,
         max_position_embeddings=16, projected_length=4,
     )  # fmt: skip
+    encoders = [lambda: LinformerEncoder(16, 1, 4)(x), lambda: LinformerEncoder(16, 1, 4, tile=(2, 2))(x)]
     for call in (
         lambda: layer(x),
         lambda: layer(query, context=x),
-        lambda: LinformerEncoder(16, 1, 4)(x),
-        lambda: LinformerEncoder(16, 1, 4, tile=(2, 2))(x),
+        *([] if kind == "jagged" else encoders),  # which read texts without padding
         lambda: heads(x, x, x),
         lambda: heads(query, x, x),
         lambda: heads(query, query, x, need_weights=False),

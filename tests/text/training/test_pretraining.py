@@ -29,7 +29,7 @@ SETTINGS = PretrainingSettings(
 )  # fmt: skip
 MODEL = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
-    "max_position_embeddings": 16, "projected_length": 4,
+    "max_position_embeddings": 16, "projection": "linear", "projected_length": 4,
 }  # fmt: skip
 TOKENIZER = TokenizerSettings("wordpiece", 60)
 
