@@ -35,15 +35,14 @@ GROUPS = {  # headings of a help, and what stands under them; all other options 
         --strategy --overlap""",
     "training": """--num_train_epochs --max_steps --max-minutes --per_device_train_batch_size
         --documents-per-step --queries-per-document --learning_rate --learning-rate --metric_for_best_model --objective
-        --lora-rank --seed --steps --batch-size --report_to --save_steps --eval_steps --bf16 --activation_checkpointing
-        --use_cpu""",
+        --lora-rank --seed --steps --batch-size --report_to --bf16""",
     "machine": "--device --dtype --backend --engine --batch-tokens --threads --workers",
     "advanced": """--print_config --encoding --stdin-format --max-characters --compile --graphs --vector-dtype
         --document-weight --on-error --part-rows --ray-address --actors --num-cpus --num-gpus --prompt
         --batch-wait-ms --max-concurrent-requests --max-texts --max-request-tokens --max-request-bytes
         --max-waiting-tokens --grace-seconds --root-path --projection-init --position-init --sharing
-        --projection-sharing --sink-tokens --memory-budget --short-convolution --selected-slots --warmup --weight-decay
-        --max-grad-norm --tokens-per-forward --tokens-per-step
+        --projection-sharing --sink-tokens --memory-budget --short-convolution --selected-slots --warmup
+        --save_steps --eval_steps --activation_checkpointing --use_cpu --tokens-per-forward --tokens-per-step
         --evaluations --early-stopping-patience --head-learning-rate --first --sources.help
         --spans-field --passage-boundaries --same-document-negatives --similar-documents --temperature --keep-weight
         --keep-texts --train-word-embeddings --dropout --optimizer --teacher-length --min-length --tokenizer-kind

@@ -139,7 +139,7 @@ def test_what_is_lacking_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 def test_usage_shows_what_an_option_may_be(capsys: pytest.CaptureFixture[str]) -> None:
     for command, shown in (
         ("embed", "--pooling {cls,mean,lead,cls_mean,cls_lead,max,null}"),
-        ("finetune", "--schedule {cosine,linear,constant}"),
+        ("finetune", "--task {auto,single-label,multi-label,regression,token-classification}"),
         ("pretrain", "--packing {full,documents,null}"), ("compare", "--scale {small,paper}"),
         ("reproduce", "{figure1,figure2,"),
     ):  # fmt: skip
