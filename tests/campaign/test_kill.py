@@ -107,6 +107,6 @@ def test_a_true_start_that_is_killed_goes_on(name: str, given: Path, tmp_path: P
             trials, run_truly(line, tmp_path / "killed.log", kill_after=seconds * draw.uniform(0.5, 1))
         )
         assert trials.done(run_truly(line, tmp_path / "again.log"))
-        lost += differences(whole.written, trials.written(place))
+        lost += trials.lost(place, whole)
         tally.compared += 1
     assert not lost, "\n".join(lost)

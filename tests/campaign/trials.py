@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.commands import command_line
-from campaign.contents import contents, differences
+from campaign.contents import TRAINED, contents, differences
 from campaign.processes import Bounds, Ended, Running, members
 
 PATIENCE = 30.0  # seconds that helpers of a killed command may take to notice it
@@ -75,7 +75,12 @@ class Trials:
         ended = self.start(place).end()
         if not self.done(ended):
             return [f"{after}, then ended with {ended.status}: {ended.said[-3000:]}"]
-        return [f"{after}: {line}" for line in differences(whole.written, self.written(place), rounded=rounded)]
+        return [f"{after}: {line}" for line in self.lost(place, whole, rounded=rounded)]
+
+    def lost(self, place: Path, whole: Unbroken, *, rounded: bool = False) -> list[str]:
+        """What is not as the unbroken run has it, a line each, once a broken one was finished."""
+        resumed = self.name in TRAINED
+        return differences(whole.written, self.written(place), rounded=rounded, resumed=resumed)
 
     def done(self, ended: Ended) -> bool:
         """Whether a second start found or made the whole output, which is not made again unasked."""
