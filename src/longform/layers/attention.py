@@ -22,7 +22,8 @@ from longform.layers.grids import Arrangement, Grid, arrangement, of_flat_grid
 from longform.layers.head_groups import Group, attend_by_groups, equal_lengths, repeated_heads, slots_of_groups
 from longform.layers.linear import Weights, add_to, are_affine
 from longform.layers.names import named
-from longform.layers.options import AttentionOptions, Lengths, Projection, check_reach
+from longform.layers.options import AttentionOptions, Lengths, Projection
+from longform.layers.position_options import check_reach
 from longform.layers.self_attention import NOTHING_SHARED, Shared
 from longform.layers.sequence_projection import DenseProjection, SequenceProjection, in_process_group, make_projection
 from longform.layers.short_convolution import ShortConvolution

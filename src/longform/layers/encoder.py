@@ -401,7 +401,8 @@ class LinformerEncoder(Stack):
     ) -> Any:
         """``forward`` of texts without padding; ``marks`` and what is returned have their form."""
         values, form = unpacked(packed, cu_seqlens)
-        hidden, documents = values[None], documents_of(form.ends, values[None], max_seqlen=max_seqlen or form.longest)
+        hidden = values[None]
+        documents = documents_of(form.ends, hidden, max_seqlen=max_seqlen or form.longest)
         attention: Any = next((layer.attention for layer in self.layers), None)
         if attention is not None:
             attention.check_shape(hidden, "hidden_states")

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from longform.functional.window.local import local_attention, local_context, local_weights
-from longform.layers.options import check_reach_of_local
+from longform.layers.position_options import check_reach_of_local
 from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
 
 

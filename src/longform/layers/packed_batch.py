@@ -55,8 +55,8 @@ class Documents(NamedTuple):
 
     def padded(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Documents of hidden (1, T, D) side by side, (b, n, D), and their mask (b, n)."""
-        group, mask = _side_by_side(self.ends, _all(self.ends), self.longest, hidden.shape[1])
-        return Group(group, mask).of(hidden), mask
+        rows, mask = _side_by_side(self.ends, _all(self.ends), self.longest, hidden.shape[1])
+        return Group(rows, mask).of(hidden), mask
 
 
 def documents_of(cu_seqlens: Tensor, row: Tensor, *, max_seqlen: int | None = None) -> Documents:

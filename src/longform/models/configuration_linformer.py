@@ -18,12 +18,10 @@ from longform.layers.options import (
     Lengths,
     check_choice,
     check_key_value_heads,
-    check_reach_of_local,
-    check_relative_positions,
-    check_rotary,
     head_size,
     in_model_words,
 )
+from longform.layers.position_options import check_reach_of_local, check_relative_positions, check_rotary
 
 # Code in a saved folder lets it load in programs that import nothing of Longform: ``auto_map`` of its configuration
 # names a file, which Auto classes read with ``trust_remote_code=True``. The file imports the installed package, and
