@@ -100,7 +100,7 @@ class LinformerAttention(CachedAttention):
     * ``tile``: inputs are grids (B, H, W, D) or (B, T, H, W, D), channels last, and a slot is a tile of so many tokens
       along each axis; ``attention_window`` is then a tuple too, of a block's tokens along each axis.
     * ``grid``: tokens along each axis, of inputs (B, s + H W, D), s sinks; also in the call.
-    * ``sink_tokens`` (or ``num_prefix_tokens``): s, the sinks: leading tokens (class tokens) with a slot each beside
+    * ``sink_tokens``: s, the sinks: leading tokens (class tokens) with a slot each beside
       the k; with "linear" rows of E that begin as one token each.
     * ``device``, ``dtype``: of the parameters.
 

@@ -100,7 +100,7 @@ class Grid:
             )
         if len(found) != len(self.tile) or shape[1] != self.sinks + math.prod(found):
             raise InputError(
-                f"the input has n={shape[1]} tokens, grid={tuple(found)} with num_prefix_tokens={self.sinks} has "
+                f"the input has n={shape[1]} tokens, grid={tuple(found)} with sink_tokens={self.sinks} has "
                 f"{self.sinks + math.prod(found)}, in tiles of {self.tile}"
             )
         return tuple(found)
@@ -111,8 +111,8 @@ class Grid:
             return (shape[1] - self.sinks,)
         if self.sinks:
             raise InputError(
-                f"an input of shape {tuple(shape)} has no place for num_prefix_tokens={self.sinks}: give (batch, "
-                "num_prefix_tokens + tokens of the grid, hidden_size) and grid="
+                f"an input of shape {tuple(shape)} has no place for sink_tokens={self.sinks}: give (batch, "
+                "sink_tokens + tokens of the grid, hidden_size) and grid="
             )
         return tuple(shape[1:-1])
 
