@@ -32,7 +32,7 @@ QUICK = {
     "predict": "predict {given}/classifier {given}/texts.jsonl --output {place}/out.jsonl --batch-tokens 256",
     "convert": "convert {given}/bert {place}/out --max-length 64",
     "finetune": "finetune {given}/longform {given}/texts.jsonl --output {place}/out --max-steps 8 --save-every-steps 2 "
-    "--evaluations-per-epoch 2 --validation-fraction 0.25 --batch-size 8 --dtype float32",
+    "--eval_strategy steps --eval_steps 2 --validation-fraction 0.25 --batch-size 8 --dtype float32",
     "distill": "distill {given}/student {given}/bert {given}/texts.jsonl --output {place}/out --length 48 "
     "--min-length 16 --max-steps 8 --save-every-steps 2 --tokens-per-step 200 --heldout_documents 4 --dtype float32",
     "pretrain": "pretrain {given}/texts.jsonl --output {place}/out --cache {place}/cache --preset {given}/preset.yaml",

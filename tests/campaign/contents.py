@@ -25,7 +25,7 @@ SHOWING = (
     "children.log",
 )  # fmt: skip
 TRAINED = "pretrain", "distill", "align", "finetune"  # go on from the last whole checkpoint, to losses within NOISE
-NOISE = Tolerance(0.1, 0.1)
+NOISE = Tolerance(rtol=0.05, atol=1e-6)
 SINCE_THE_START = "train_loss", "total_flos", "grad_norm"  # means and sums of one start; lengths of single gradients
 STREAMED = "out."  # output of embed and predict, which is one file
 

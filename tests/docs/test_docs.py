@@ -177,7 +177,7 @@ def run(line: str) -> None:
     if command in ("convert", *TRAININGS):
         output = words[1] if command == "convert" else words[words.index("--output") + 1]
         shutil.rmtree(output, ignore_errors=True)
-    short = ["--max-steps", "2"] if command in TRAININGS and "--epochs" not in words else []
+    short = ["--max-steps", "2"] if command in TRAININGS and "--num_train_epochs" not in words else []
     assert main([command, *words, *short]) == 0, line
 
 

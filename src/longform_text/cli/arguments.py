@@ -244,15 +244,20 @@ def add_training_settings(parser: Any, settings: Any, *, preset: bool = False) -
     others = {name: kind for name, kind in argument_types().items() if name not in own}
     for name, kind in others.items():
         taken = KINDS.get(kind.removesuffix(" | None"), Any)
-        recipe = settings.recipe.get(name)
-        of_texts = name in OF_TEXTS and recipe in (None, 1)
-        said = SUPPRESS if of_texts else SHOWN_ARGUMENTS.get(name, SUPPRESS)
-        if said != SUPPRESS and recipe is not None:
-            said += f" (recipe: {recipe})"
         how: dict[str, Any] = {"nargs": "?", "const": True} if taken == bool | None else {}
-        parser.add_argument(f"--{name}", type=taken, default=SUPPRESS, help=said, **how)
+        parser.add_argument(f"--{name}", type=taken, default=SUPPRESS, help=_said(settings, name, preset), **how)
     for name in set(BEFORE).difference(own, others):
         parser.add_argument(option(name), type=Any, default=SUPPRESS, help=SUPPRESS, nargs="?", const=True)
+
+
+def _said(settings: Any, name: str, preset: bool) -> str:
+    """Help for a field of TrainingArguments, SUPPRESS where it is not shown."""
+    recipe = settings.recipe.get(name)
+    if name not in SHOWN_ARGUMENTS or (name in OF_TEXTS and recipe in (None, 1)):
+        return SUPPRESS
+    if preset:
+        return f"{SHOWN_ARGUMENTS[name]}; null: the preset's"
+    return SHOWN_ARGUMENTS[name] if recipe is None else f"{SHOWN_ARGUMENTS[name]} (recipe: {recipe})"
 
 
 def chosen_training_settings(settings: type[Settings], parsed: Any) -> Settings:

@@ -20,7 +20,7 @@ def parser() -> Any:
         "search",
         "Find the passages that answer a question. The first run indexes the folder, later runs only what changed.",
     )
-    places = "folder, or one file: .txt, .md, .html, .pdf, .docx, .pptx, .xlsx, .eml, .ipynb, .jsonl, .csv, ..."
+    places = "folder, or one file: .txt, .md, .html, .pdf, .docx, .pptx, .xlsx, .epub, .odt, .eml, .ipynb, .csv, ..."
     made.add_argument("folder", help=places)
     said = "omit it to ask one question a line in a terminal, elsewhere to update the index only"
     made.add_argument("question", nargs="?", type=str | None, default=None, help=said)

@@ -6,12 +6,12 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from longform.errors import ConfigurationError, DataError, require
 
@@ -33,7 +33,6 @@ READ = (
     ".txt, .text or .md (one document), .jsonl, .ndjson, .json (an array), .csv or .tsv (with a header), each also as "
     ".gz or .zst, .parquet, or a folder that datasets saved (one document a record)"
 )
-Read = TypeVar("Read")
 PIECE = 2**16  # bytes or characters that are read together
 LOOKED_AT = 8192  # bytes at the beginning of a file that show whether it is text
 ENCODING: ContextVar[str | None] = ContextVar("encoding", default=None)  # of all files of text; None: UTF-8
@@ -226,14 +225,6 @@ def _listed(folder: str, unread: dict[str, str] | None) -> list[str]:
             raise
         unread[folder] = f"a folder that cannot be listed ({error.strerror})"
         return []
-
-
-def until_refused(read: Callable[[], Iterable[Read]], refused: Callable[[Exception], None]) -> Iterator[Read]:
-    """Documents that ``read`` gives of one file of several, to where it cannot be read on: ``refused`` is told why."""
-    try:
-        yield from read()
-    except Exception as error:  # libraries fail in all ways
-        refused(error)
 
 
 def reason_of(error: Exception) -> str:

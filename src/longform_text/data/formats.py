@@ -243,7 +243,7 @@ def _odt(content: bytes, name: str) -> Source:
             for element in body.select(selector):
                 element.tag = tag
         for heading in body.select("text\\:h"):
-            heading.tag = f"h{heading.attrs.get('text:outline-level', '1')}"
+            heading.tag = f"h{min(int(heading.attrs.get('text:outline-level', '1')), 6)}"  # LibreOffice has ten levels
         for space in body.select("text\\:s, text\\:tab, text\\:line-break"):
             space.insert_after(turbohtml.Text(" "))
         return _of_html(body.html)

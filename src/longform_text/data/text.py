@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +25,6 @@ from longform_text.data.files import (
     opened,
     parts,
     reason_of,
-    until_refused,
 )
 from longform_text.data.given import DATASET_PREFIX, InMemory, elements, is_missing, python_values, rows
 from longform_text.data.records import Record, clean_text, jsonl_records, raw_string, read_records
@@ -153,6 +151,7 @@ def read_documents(
     stdin_format: str = "lines",
     max_characters: int | None = None,
     report: ReadReport | None = None,
+    pass_over: bool = False,
 ) -> Iterator[Document]:
     """Documents of ``sources``, in order, one in memory at a time (of a .json file all).
 
@@ -164,8 +163,8 @@ def read_documents(
     ``id_field``: None: "id" where a record has that, else its place.
 
     Of a text at most ``max_characters`` are read (None: all). Characters that no tokenizer takes are replaced, empty
-    documents kept, other files of a folder passed over; ``report`` counts all of this. With it, a file of a folder that
-    cannot be read is passed over too, and named there; without it, and where a file itself is named, that is an error.
+    documents kept, other files of a folder passed over; ``report`` counts all of this. With ``pass_over`` a damaged
+    file of a folder is passed over too, and named there; else, and where a file itself is named, that is an error.
     Raises DataError at once for a source that does not exist or is of no such kind or a folder without documents;
     while reading for malformed records, missing or non-text fields, and in the end if there was no document at all.
     """
@@ -178,7 +177,7 @@ def read_documents(
     if not listed:
         raise DataError("no source of documents was given: name files, folders, - or hf:NAME:SPLIT")
     expanded = [
-        (path, report is not None and Path(path) != Path(source))
+        (path, pass_over and Path(path) != Path(source))
         for source in listed
         for path in source_files(source, reader.report)
     ]
@@ -239,17 +238,18 @@ class Reader:
         """
         before, known = self.report.documents, len(self.report.passed_over)
         for source, passes in sources:
-            read, over = partial(self._all_of, source), partial(self.report.passes_over, str(source))
-            yield from until_refused(read, over) if passes else read()
+            try:
+                yield from map(self._counted, self._one_source(source))
+            except DataError as error:
+                if not passes:
+                    raise
+                self.report.passes_over(str(source), error)
         if self.report.documents == before:
             raise DataError("; ".join([f"no documents in {described}", *self.report.passed_over[known : known + 1]]))
 
     def document(self, record: Record) -> Document:
         """The document of a record. Raises DataError for missing fields and what is no text in them."""
         return self._counted(self._from_record(record))
-
-    def _all_of(self, source: str | Path | InMemory) -> Iterator[Document]:
-        return map(self._counted, self._one_source(source))
 
     def _counted(self, document: Document) -> Document:
         self.report.documents += 1
@@ -323,8 +323,8 @@ def look(
     holds anything, or the first record of a file lacks one of the ``fields`` (None: not asked for) or ``kept`` ones,
     which plain text has not.
 
-    ``unreadable``: a file that cannot be read is passed by, for whoever reads it has more to say of that. A file of a
-    folder is refused only where no other holds text.
+    ``unreadable``: a file that cannot be read is passed by, for whoever reads it has more to say of that. A damaged
+    file of a folder is refused only where no other holds text.
     Nothing is read of pipes, standard input, globs, URIs, saved and "hf:" data sets; of a folder the first files are.
     """
     listed, report = list(map(str, sources)), ReadReport()

@@ -161,7 +161,7 @@ def _opened(place: Path, identity: Callable[[], dict[str, Any]], settings: Infer
 def _run(prepared: Prepared, model: str | Path, source: Source, output: Path | None) -> InferenceResult:
     """Write the records of each document."""
     settings, report = prepared.settings, ReadReport()
-    documents = read_documents(source, **prepared.reading, report=report)
+    documents = read_documents(source, **prepared.reading, report=report, pass_over=True)
     named = [str(source)] if isinstance(source, InMemory) else list(map(str, source))
     kept: list[dict[str, Any]] = []
     if output is None:

@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from longform.errors import InputError, MissingDependencyError
-from longform_text.data.files import reason_of, until_refused
+from longform_text.data.files import reason_of
 from longform_text.data.formats import Source
 from longform_text.search import store
 from longform_text.search.model import Model
@@ -133,11 +132,12 @@ class Adding:
 
     def _documents(self, name: str, text_field: str) -> Iterator[Source | End]:
         """Documents of a file that are not in the index as a whole, and its end: whatever happens there is its own."""
-        refused = list[Exception]()
-        read = partial(read_file, self._paths[name], name, text_field)
-        yield from islice(until_refused(read, refused.append), self._entries[name].documents, None)
-        anew = any(isinstance(error, OSError | MissingDependencyError) for error in refused)
-        yield End(name, not refused, "".join(map(reason_of, refused)), anew)
+        try:
+            yield from islice(read_file(self._paths[name], name, text_field), self._entries[name].documents, None)
+        except Exception as error:  # libraries fail in all ways
+            yield End(name, False, reason_of(error), anew=isinstance(error, OSError | MissingDependencyError))
+        else:
+            yield End(name, True, "")
 
     def _write(self, batch: list[Part | End], told: Callable[[int], None]) -> None:
         """Encode the parts of a batch, and write it as a whole."""

@@ -74,7 +74,7 @@ def carry_out(
     """
     args = trainer.args
     if run.kept:
-        trainer.add_callback(Saves(settings.arguments.get("save_steps")))
+        trainer.add_callback(Saves(settings.argument("save_steps") or 0.1))
     if settings.max_minutes is not None:
         trainer.add_callback(Minutes(settings.max_minutes))
     if patience := getattr(settings, "early_stopping_patience", None):

@@ -45,10 +45,27 @@ def argument_types() -> Mapping[str, str]:
 
 def _use_cpu(device: str) -> bool | None:
     check_device(device)
+    if ":" in device:
+        raise ConfigurationError(f"device={device}: a training takes one GPU by CUDA_VISIBLE_DEVICES={device[5:]}")
     return True if device == "cpu" else None
 
 
-# Names of before, understood for a release: the name now, and what its value is now where that is another.
+def _bf16(dtype: str) -> bool | None:
+    if dtype not in (chosen := {"auto": None, "bfloat16": True, "float32": False}):
+        raise ConfigurationError(f"dtype={dtype} is none of {', '.join(chosen)}; it is bf16=True or False now")
+    return chosen[dtype]
+
+
+def _measured(times: Any) -> dict[str, Any]:
+    """So many measurements between the beginning and the end."""
+    return {"eval_steps": 1 / (int(times) + 1)} if int(times) else {"eval_strategy": "no"}
+
+
+def _gone(value: Any) -> None:
+    raise ConfigurationError("max_tokens is gone: give max_steps, the optimiser steps of the run")
+
+
+# Names of before, understood for a release: the name now, and what its value is now, or other fields with theirs.
 BEFORE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "epochs": ("num_train_epochs", lambda value: value),
     "batch_size": ("per_device_train_batch_size", lambda value: value),
@@ -58,10 +75,10 @@ BEFORE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "metric": ("metric_for_best_model", lambda value: value),
     "early_stopping": ("early_stopping_patience", lambda value: value),
     "gradient_checkpointing": ("activation_checkpointing", lambda value: value),
-    "dtype": ("bf16", {"bfloat16": True, "float32": False}.get),
+    "dtype": ("bf16", _bf16),
     "device": ("use_cpu", _use_cpu),
-    "evaluations": ("eval_steps", lambda value: 1 / (int(value) + 1) if int(value) else 10**9),
-    "evaluations_per_epoch": ("eval_steps", lambda value: None),
+    "evaluations": ("eval_steps", _measured),
+    "max_tokens": ("max_steps", _gone),
 }
 
 
@@ -73,7 +90,9 @@ def modern(options: Mapping[str, Any]) -> dict[str, Any]:
         if changed is not None and value is not None:
             value = changed(value)
             warnings.warn(f"{name} is called {now} now, as in transformers", FutureWarning, stacklevel=4)
-        if changed is None or value is not None:
+        if isinstance(value, dict) and changed is not None:
+            found |= value
+        elif changed is None or value is not None:
             found[now] = value
     return found
 
@@ -106,25 +125,32 @@ class TrainingSettings(Settings):
         for each in fields(self):
             default = {} if each.default is MISSING else each.default
             object.__setattr__(self, each.name, options.pop(each.name, default))
-        own = self.__match_args__
         for name in options:
             if name not in argument_types():
-                near = did_you_mean(name, [*own, *argument_types(), *BEFORE])
-                for before, (now, _) in BEFORE.items():
-                    near = near.replace(f'"{before}"', f'"{now}"')
-                near = near or f"; there are {', '.join(own)}, and the fields of transformers.TrainingArguments"
-                raise ConfigurationError(f'there is no setting "{name}" in {type(self).__name__}{near}')
+                raise ConfigurationError(f'there is no setting "{name}" in {type(self).__name__}{self._near(name)}')
         chosen = {**modern(arguments or {}), **options}
+        if "num_train_epochs" in options and "max_steps" not in options:  # one length of a run in place of another
+            chosen.pop("max_steps", None)
         said = {
             name: "no" if x is False and name.endswith("_strategy") else x for name, x in chosen.items()
         }  # YAML's no
         object.__setattr__(self, "arguments", said)
         self.check()
 
+    def _near(self, name: str) -> str:
+        """The nearest name there is, or all names."""
+        own = self.__match_args__
+        near = did_you_mean(name, [*own, *argument_types(), *BEFORE])
+        for before, (now, _) in BEFORE.items():
+            near = near.replace(f'"{before}"', f'"{now}"')
+        return near or f"; there are {', '.join(own)}, and the fields of transformers.TrainingArguments"
+
     def check(self) -> None:
         """Raise ConfigurationError for a value that cannot be; of the arguments, those that transformers lets pass."""
         check_positive(self, "tokens_per_forward", "max_minutes")
         check_choices(self)
+        if "max_steps" in self.recipe and "num_train_epochs" in self.arguments:
+            raise ConfigurationError("num_train_epochs: this training makes its steps without end; give max_steps")
         for name in ("learning_rate", "num_train_epochs", "per_device_train_batch_size", "max_grad_norm"):
             value = self.arguments.get(name, 1)
             least = value >= 0 if name == "max_grad_norm" else value > 0

@@ -320,14 +320,15 @@ class Minutes(TrainerCallback, ExportableState):
 
 
 class Saves(TrainerCallback):
-    """A checkpoint every ``steps`` steps, or ten of a run, beside those of what is measured."""
+    """A checkpoint every ``steps`` steps, or after each such part of all steps, beside those of what is measured."""
 
-    def __init__(self, steps: int | None = None) -> None:
+    def __init__(self, steps: float = 0.1) -> None:
         self.steps = steps
 
     def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **_: Any) -> None:
         """See TrainerCallback."""
-        if args.save_strategy != "no" and state.global_step % (self.steps or math.ceil(state.max_steps / 10)) == 0:
+        every = self.steps if self.steps >= 1 else math.ceil(state.max_steps * self.steps)
+        if args.save_strategy != "no" and state.global_step % every == 0:
             control.should_save = True
 
 

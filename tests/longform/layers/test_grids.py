@@ -105,7 +105,7 @@ def test_tiles_that_do_not_go(make, said):
     ("prefix", "shape", "given", "said"),
     [
         (0, (2, 9, 8), None, r"expected \(batch, n0, n1, hidden_size\) for tile=\(2, 2\)"),
-        (1, (2, 3, 4, 8), None, "no place for num_prefix_tokens=1"),
+        (1, (2, 3, 4, 8), None, "no place for sink_tokens=1"),
         (1, (2, 12, 8), (3, 4), "the input has n=12 tokens, .* has 13"),
         (0, (2, 12, 8), (3, 2, 2), "has 12, in tiles of"),
         (0, (2, 3, 4, 7), None, "hidden_states has shape"),

@@ -127,7 +127,7 @@ def test_a_bad_file_of_a_folder_is_passed_over_and_named(tmp_path: Path) -> None
         write(tmp_path / name, content)
     write(tmp_path / "good.txt", b"good")
     report = ReadReport()
-    found = [document.text for document in read_documents(tmp_path, report=report)]
+    found = [document.text for document in read_documents(tmp_path, report=report, pass_over=True)]
     assert found == [*(row["text"] for row in ROWS), "good"]
     assert (report.documents, report.passed_over_files, len(report.passed_over)) == (3, len(BAD), len(BAD))
     for (name, (_, reason)), said in zip(BAD.items(), report.passed_over, strict=True):
@@ -136,7 +136,7 @@ def test_a_bad_file_of_a_folder_is_passed_over_and_named(tmp_path: Path) -> None
     look([tmp_path], "text")
     for name, (_, reason) in BAD.items():
         with pytest.raises(DataError, match=reason):  # named itself
-            list(read_documents(tmp_path / name, report=ReadReport()))
+            list(read_documents(tmp_path / name, pass_over=True))
     with pytest.raises(DataError, match="is not UTF-8"):  # nobody takes the names
         list(read_documents(tmp_path))
 
@@ -145,7 +145,7 @@ def test_a_folder_of_bad_files_is_refused_with_a_reason(tmp_path: Path) -> None:
     for name in ("a.txt", "b.csv", "c.json.gz"):
         write(tmp_path / name, BAD[name][0])
     with pytest.raises(DataError, match=r"no documents in .*; .*a\.txt.* is not UTF-8"):
-        list(read_documents(tmp_path, report=ReadReport()))
+        list(read_documents(tmp_path, pass_over=True))
     with pytest.raises(DataError, match="is not UTF-8"):
         look([tmp_path], "text")
 

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.pretraining.settings import load_preset, preset_names
 from longform_text.training.run import training_arguments
 from longform_text.training.settings import argument_types
+from longform_text.training.trainer import Saves
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_values_that_cannot_be(kind: type, changed: dict[str, Any], named: str) 
         ({"schedule": "constant"}, {"lr_scheduler_type": "constant_with_warmup"}),
         ({"dtype": "float32", "device": "cpu"}, {"bf16": False, "use_cpu": True}),
         ({"dtype": "auto", "device": "auto"}, {}),
-        ({"evaluations": 0}, {"eval_steps": 10**9}),
+        ({"evaluations": 0}, {"eval_strategy": "no"}),
         ({"evaluations": 3}, {"eval_steps": 0.25}),
         ({"save_every_steps": 5, "metric": "loss"}, {"save_steps": 5, "metric_for_best_model": "loss"}),
     ],
@@ -109,9 +111,9 @@ def test_the_base_preset_has_roberta_s_size() -> None:
         ("model: {hidden: 3}", r"model 'hidden', which is not known; there are .*hidden_size"),
         ("optimiser: {}", "part 'optimiser', which is not known"),
         ("training: {steps: 3}", 'no setting "steps" in PretrainingSettings'),
-        ("model: true", "a value that cannot be"),
+        ("model: true", "the part model .* has to be fields"),
         ("training: {objective: null}", 'objective="None"; it is one of masked, causal'),
-        ("training: {length: 1e999}", "a value that cannot be"),
+        ("training: {length: 1e999}", "the part training .* a value that cannot be"),
         ("[1", "not valid YAML"),
         ("3", "has no parts"),
         ("&a [*a]", "has no parts"),
@@ -124,3 +126,30 @@ def test_files_that_are_no_preset(text: str, named: str, tmp_path: Path) -> None
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(ConfigurationError, match=named):
         load_preset(tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"max_tokens": 5}, "give max_steps"), ({"dtype": "bf16"}, "bf16=True or False"),
+    ({"device": "cuda:1"}, "CUDA_VISIBLE_DEVICES=1"),
+])  # fmt: skip
+def test_values_of_before_that_mean_nothing_now_are_refused(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        FinetuningSettings(**options)
+
+
+def test_one_length_of_a_run_takes_the_place_of_another() -> None:
+    preset = load_preset("tiny").training
+    assert preset.argument("max_steps") == 3000
+    assert replace(preset, num_train_epochs=2).argument("max_steps") is None
+    with pytest.raises(ConfigurationError, match="give max_steps"):
+        DistillationSettings(num_train_epochs=2)
+
+
+@pytest.mark.parametrize(("steps", "saved"), [(0.1, [4, 8]), (0.25, [10, 20]), (7, [7, 14])])
+def test_parts_of_all_steps_and_steps_say_when_a_checkpoint_is_saved(steps: float, saved: list[int]) -> None:
+    found, arguments = [], SimpleNamespace(save_strategy="steps")
+    for step in range(1, 41):
+        control = SimpleNamespace(should_save=False)
+        Saves(steps).on_step_end(arguments, SimpleNamespace(global_step=step, max_steps=40), control)
+        found += [step] if control.should_save else []
+    assert found[:2] == saved

@@ -181,7 +181,7 @@ def _trained(
     else:  # it was in an earlier start of the run, or not at all
         validation: Any = held.rows
         found: Any = trainer.predict(validation, metric_key_prefix="eval")
-        scores = {"loss": found.metrics["eval_loss"], **task.scores(found.predictions, found.label_ids)}
+        scores = {"loss": found.metrics["eval_loss"], **measured[state.global_step]}
     metrics = {
         **scores,
         "best_step": best,

@@ -95,15 +95,19 @@ def load_preset(name: str | Path) -> Preset:
     parts = _parts(name)
     from longform.models.configuration_linformer import LinformerConfig  # after refusals that need no torch
 
-    try:
-        model = dict(parts.get("model") or {})
-        _check_names(name, "model", model, LinformerConfig.__annotations__)
-        tokenizer = TokenizerSettings(**parts.get("tokenizer") or {})
-        return Preset(
-            str(parts.get("description", "")), tokenizer, model, PretrainingSettings(**parts.get("training") or {})
-        )
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f'the preset "{name}" has a value that cannot be: {error}') from error
+    made: dict[str, Any] = {}
+    for part, make in (("model", dict), ("tokenizer", TokenizerSettings), ("training", PretrainingSettings)):
+        given = parts.get(part) or {}
+        if not isinstance(given, Mapping):
+            raise ConfigurationError(f'the part {part} of the preset "{name}" is {given!r}, and has to be fields')
+        try:
+            made[part] = make(**given)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f'the part {part} of the preset "{name}" has a value that cannot be: {error}'
+            ) from error
+    _check_names(name, "model", made["model"], LinformerConfig.__annotations__)
+    return Preset(str(parts.get("description", "")), **made)
 
 
 def _parts(name: str | Path) -> Mapping[str, Any]:
