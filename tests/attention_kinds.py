@@ -139,9 +139,7 @@ class Layer:
 
     @staticmethod
     def matrices(projection: SequenceProjection) -> list[Tensor]:
-        if isinstance(projection, DenseProjection):
-            return projection.matrices()
-        return projection.kernels() if isinstance(projection, ConvolutionProjection) else []
+        return projection.tensors() if isinstance(projection, DenseProjection | ConvolutionProjection) else []
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -184,7 +182,7 @@ class Layer:
 
     def linears(self) -> dict[str, ReferenceLinear]:
         layer = self.layer
-        parts = {"query": layer.query, "key": layer.key, "value": layer.value, "output": layer.output}
+        parts = {"query": layer.taking, "key": layer.key, "value": layer.value, "output": layer.output}
         return {name: ReferenceLinear(part.weight, part.bias) for name, part in parts.items()}
 
     def twin(self, hidden: Tensor, mask: Tensor | None) -> Tensor:

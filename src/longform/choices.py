@@ -1,7 +1,7 @@
 """Names that options may have, and what is near another; in a module that imports nothing of torch, for quick help.
 
-What a name does is where it is used: longform.layers.options for projections, longform.functional for positions and
-poolings, longform.conversion.tasks for tasks.
+What a name does is said where it is used: longform.layers.sequence_projection for projections, longform.functional for
+positions and poolings, longform.conversion.tasks for tasks.
 """
 
 from collections.abc import Collection
@@ -13,26 +13,25 @@ class ProjectionKind(NamedTuple):
     """Facts about a kind of projection; its module is in longform.layers.sequence_projection.
 
     ``covers_runs``: a slot stands for a run of tokens, so that there may be a window; ``has_matrices``: E and F, or
-    kernels, which heads, keys and values, or layers may share; ``has_map``: what it does is a matrix n x n for each
-    head; ``keeps_tokens``: of a text that has no more tokens than there are slots each token is a slot; ``has_order``:
-    what a token counts for depends on its place, so that the tokens of a text stand in an order.
+    kernels, which heads, keys and values, or layers may share; ``keeps_tokens``: of a text that has no more tokens than
+    there are slots each token is a slot; ``has_order``: what a token counts for depends on its place, so that the
+    tokens of a text stand in an order.
     """
 
     covers_runs: bool
     has_matrices: bool
-    has_map: bool
     keeps_tokens: bool
     has_order: bool = True
 
 
 PROJECTION_KINDS = {
-    "linear": ProjectionKind(covers_runs=False, has_matrices=True, has_map=True, keeps_tokens=False),
-    "weighted_mean": ProjectionKind(covers_runs=True, has_matrices=False, has_map=True, keeps_tokens=True),
-    "mean": ProjectionKind(covers_runs=True, has_matrices=False, has_map=True, keeps_tokens=True),
-    "max": ProjectionKind(covers_runs=True, has_matrices=False, has_map=False, keeps_tokens=True),
-    "convolution": ProjectionKind(covers_runs=True, has_matrices=True, has_map=False, keeps_tokens=False),
-    "random": ProjectionKind(covers_runs=False, has_matrices=True, has_map=True, keeps_tokens=False),
-    "latent": ProjectionKind(covers_runs=False, has_matrices=False, has_map=False, keeps_tokens=False, has_order=False),
+    "linear": ProjectionKind(covers_runs=False, has_matrices=True, keeps_tokens=False),
+    "weighted_mean": ProjectionKind(covers_runs=True, has_matrices=False, keeps_tokens=True),
+    "mean": ProjectionKind(covers_runs=True, has_matrices=False, keeps_tokens=True),
+    "max": ProjectionKind(covers_runs=True, has_matrices=False, keeps_tokens=True),
+    "convolution": ProjectionKind(covers_runs=True, has_matrices=True, keeps_tokens=False),
+    "random": ProjectionKind(covers_runs=False, has_matrices=True, keeps_tokens=False),
+    "latent": ProjectionKind(covers_runs=False, has_matrices=False, keeps_tokens=False, has_order=False),
 }
 NAMED_PROJECTIONS = {  # fields of a Projection under one name
     "by_place": {"kind": "linear", "init": "normal"},

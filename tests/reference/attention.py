@@ -393,6 +393,7 @@ def reference_memory(
         assert matrix is not None
         pooled = reference_convolution(tokens, rest, matrix, slots=memory.slots)
     else:
+        assert memory.kind in ("weighted_mean", "mean", "max"), f"no twin of {memory.kind}"
         base = math.ceil(memory.max_length / memory.slots)
         size = reference_slot_size(reference_length(valid), base_size=base, slots=memory.slots)
         if memory.kind == "weighted_mean":

@@ -3,18 +3,18 @@
     l = l0 + g softmax(s^ K^T / sqrt(d)) K^     latents: learned ones, and what their seekers s find; g is zero at first
     l' = l^ w                                   w: learned, of each head
     E = softmax(l' K^T), V' = E V               (k, n): what each latent gathers; no place is in it
-    out = softmax(Q^ l'T) V'                    each token takes from the latents
+    out = softmax(K^ l'T) V'                    each token takes from the latents by the features by which it gives
 
 x^ is x / sqrt(mean(x^2)). A permutation of the tokens permutes the output. Each step is attention with few queries or
-few keys, O(n k).
+few keys, O(n k). There is no layer of queries, unless those come from vectors of another width than the keys do.
 
 Inducing points that attend to a set are Set Transformer's (Lee et al., arXiv 1810.00825), Perceiver's (2103.03206) and
-Luna's (2106.01540), where they are the context of what follows; that latents are also the keys by which a token takes
-is FLARE's (Puri et al., 2508.12594), the sum with what seekers find and the norms are FLARE++'s (2608.11519). There
-queries are the keys, K^; here they have a layer of their own, which begins as that of keys. Chosen on Darcy flow
-(16 x 16 points, 5 epochs, error of a seed): 0.184 so, 0.185 with K^ for Q^ and 0.181 with a layer for the keys of s
-besides; 0.195 with queries that have no norm and logits over sqrt(d), 0.204 with one scale a head for w, 0.220 without
-seekers; 0.259 where the layer of queries begins elsewhere than that of keys.
+Luna's (2106.01540), where they are the context of what follows; that latents are also the keys by which a token takes,
+and keys its queries, is FLARE's (Puri et al., 2508.12594); the sum with what seekers find and the norms are FLARE++'s
+(2608.11519), where seekers look at keys of their own. Chosen on Darcy flow (256 shuffled points, 15 epochs, test error
+of one seed): 0.0434 so, 0.0430 with keys of their own for the seekers, 0.0463 with a layer of queries; full attention
+0.0428. After 5 epochs: 0.195 with queries without a norm and logits over sqrt(d), 0.204 with one scale a head for w,
+0.220 without seekers, where the layer of queries had 0.184.
 
 Axes: B batch, n tokens, k slots, h heads, d head dimension.
 """

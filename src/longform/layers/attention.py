@@ -155,6 +155,10 @@ class LinformerAttention(CachedAttention):
             self.value = self.key
         self.sinks = 0 if chosen.kind in DenseProjection.kinds else chosen.sink_tokens  # E has rows for its own
         self.meets_latents = not PROJECTION_KINDS[chosen.kind].has_order
+        alike = self.context_size == self.hidden_size and self.num_key_value_heads == num_heads
+        self.takes_by_key = self.meets_latents and alike
+        if self.takes_by_key:
+            self._modules.pop("query", None)
         self.window, self.memory_budget = window, chosen.memory_budget
         self.projection_sharing, self.causal, self.grid = chosen.sharing, causal, tiles
         self.selected_slots = min(asked.selected_slots, *lengths)  # no more than there are slots
@@ -183,25 +187,9 @@ class LinformerAttention(CachedAttention):
         _move(self, device, dtype)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters of this module anew, not those of the modules in it; queries of latents begin as keys."""
+        """Draw the parameters of this module anew, not those of the modules in it."""
         if self.memory_bias is not None:
             nn.init.zeros_(self.memory_bias)
-        if "query" in self._modules:
-            self.start_queries()
-
-    @torch.no_grad()
-    def start_queries(self) -> None:
-        """Begin queries as keys where slots are latents: a token takes at first from those that it gives to."""
-        if self.queries_begin_as_keys:
-            query, key = self.query, self.key
-            query.weight.copy_(key.weight)
-            if query.bias is not None:
-                query.bias.copy_(key.bias)
-
-    @property
-    def queries_begin_as_keys(self) -> bool:
-        """Whether slots are latents, and the layers of queries and keys of one shape."""
-        return self.meets_latents and self.query.weight.shape == self.key.weight.shape
 
     def forward(
         self,

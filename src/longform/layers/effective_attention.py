@@ -18,12 +18,7 @@ from longform.functional.slots import Exact
 from longform.layers.attention import LinformerAttention
 from longform.layers.local_attention import LocalAttention
 from longform.layers.self_attention import NOTHING_SHARED, Shared
-from longform.layers.sequence_projection import (
-    ConvolutionProjection,
-    LatentProjection,
-    MaxProjection,
-    SequenceProjection,
-)
+from longform.layers.sequence_projection import SequenceProjection
 
 
 class EffectiveAttention(NamedTuple):
@@ -103,7 +98,7 @@ def value_rows(
     ``implied_map`` has it; ``exact``: tokens with a slot each in front. Raises InputError for a maximum, a
     convolution and latents.
     """
-    if isinstance(projection, MaxProjection | ConvolutionProjection | LatentProjection):
+    if not projection.has_map:
         raise InputError(
             f"{type(projection).__name__} has no n x n map: a maximum is not linear, a convolution has another map for "
             "each channel, and latents make E of the keys; the weights (output_attentions=True) can still be looked at"

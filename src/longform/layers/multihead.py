@@ -123,7 +123,6 @@ class LinformerMultiheadAttention(LinformerAttention):
         for bias in (self.in_proj_bias, self.out_proj.bias):
             if isinstance(bias, Tensor):
                 nn.init.zeros_(bias)
-        self.start_queries()
 
     def _part(self, index: int) -> Weights:
         weight, size, bias = self.in_proj_weight, self.hidden_size, cast("Tensor | None", self.in_proj_bias)

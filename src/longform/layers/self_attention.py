@@ -84,7 +84,7 @@ class SelfAttention(nn.Module, ABC):
         self.context_size = context_size or hidden_size
         self.make_features(bias=bias)
         self.convolution: ShortConvolution | None = None
-        self.meets_latents = False
+        self.meets_latents = self.takes_by_key = False
 
     def make_features(self, *, bias: bool) -> None:
         """Make the four projections of features."""
@@ -92,6 +92,11 @@ class SelfAttention(nn.Module, ABC):
         self.query = nn.Linear(self.hidden_size, width, bias=bias)
         self.key, self.value = (nn.Linear(self.context_size, narrow, bias=bias) for _ in range(2))
         self.output = nn.Linear(width, self.hidden_size, bias=bias)
+
+    @property
+    def taking(self) -> Any:
+        """The layer of queries, which with latents is that of keys."""
+        return self.key if self.takes_by_key else self.query
 
     @property
     def dropout_rate(self) -> float:
@@ -124,7 +129,7 @@ class SelfAttention(nn.Module, ABC):
 
     def rounded(self, hidden: Tensor) -> Tensor:
         """Hidden states (B, n, D) in autocast's dtype, where only products read them, which would round them."""
-        if not (autocasts(hidden) and are_affine(self.query, self.key, self.value)):
+        if not (autocasts(hidden) and are_affine(self.taking, self.key, self.value)):
             return hidden
         return hidden.to(torch.get_autocast_dtype(hidden.device.type))
 
@@ -166,7 +171,7 @@ class SelfAttention(nn.Module, ABC):
 
     def queries(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
         """x (B, n, D) -> (B, h, n, d), turned by ``rotation``; of a mean square of one where slots are latents."""
-        query = self.query(x).unflatten(2, (self.num_heads, -1))
+        query = self.taking(x).unflatten(2, (self.num_heads, -1))
         if self.meets_latents:
             query = unit_rms(query)
         return (query if rotation is None else rotated(query, rotation)).transpose(1, 2)

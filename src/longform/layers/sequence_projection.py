@@ -69,11 +69,16 @@ class SequenceProjection(nn.Module, ABC):
     kinds: ClassVar[tuple[str, ...]] = ()  # names in longform.choices.PROJECTION_KINDS
     pools_hidden: ClassVar[bool] = False  # slots from hidden states at the cost of a mean
     multiplies_by_head: ClassVar[bool] = False  # slots from hidden states take each head's part of W_K and W_V
+    has_map: ClassVar[bool] = True  # keys and values of a head are each multiplied by one matrix k x n
     single_tokens: int = 0  # of the longest text whose slots are its tokens themselves
 
     def __init__(self, options: Projection, shape: ProjectionShape) -> None:
         super().__init__()
         self.sinks = options.sink_tokens
+
+    def tensors(self) -> list[Tensor]:
+        """Tensors that it owns, for keys and then for values where these have others: a row a head, or one for all."""
+        return []
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, exact: Exact | None = None
@@ -209,7 +214,7 @@ class DenseProjection(SequenceProjection):
             self.learning_rate_multiplier = shape.slots / (32 * shape.max_length)
         self.reset_parameters()
 
-    def matrices(self) -> list[Tensor]:
+    def tensors(self) -> list[Tensor]:
         """E, and F where it is not E: each (g, k, N)."""
         if self.value_projection is None:
             return [self.key_projection(None)]
@@ -265,7 +270,7 @@ class DenseProjection(SequenceProjection):
     def rows(self, mask: Tensor | None, length: int) -> tuple[list[Rows], Tensor | None]:
         """The parts of E, and of F where it is not E, that are used; bool (B, g, k) or None: slots with valid mass."""
         rows = []
-        for matrix in self.matrices():
+        for matrix in self.tensors():
             if self.of_all_layers and not torch.is_grad_enabled():
                 rows.append(cached_in_forward(select_rows, matrix, mask, length=length, rescale=self.rescale))
             else:
@@ -386,6 +391,10 @@ class WeightedMeanProjection(RunProjection):
         self.scores = _Scores(shape.hidden_size, 2 * shape.heads, bias=False)
         self.scores.requires_grad_(not options.frozen)
 
+    def tensors(self) -> list[Tensor]:
+        """Weights of the scores of keys and of values: (h, 1, D) each."""
+        return list(self.scores.weight.unflatten(0, (2, -1, 1)))
+
     def reset_parameters(self) -> None:
         """Draw the scores anew."""
         self.scores.reset_parameters()
@@ -439,6 +448,10 @@ class PlacedMeanProjection(SequenceProjection):
         self.places = DenseProjection(replace(plain, kind="linear", init="normal"), shape._replace(slots=slots))
         self.place_share = nn.Parameter(torch.zeros(2, shape.heads, 1, 1), requires_grad=not options.frozen)
 
+    def tensors(self) -> list[Tensor]:
+        """Those of the content and of the places, and the share of the places in keys and in values."""
+        return [*self.content.tensors(), *self.places.tensors(), *self.place_share]
+
     def reset_parameters(self) -> None:
         """Back to content only."""
         self.content.reset_parameters()
@@ -470,6 +483,7 @@ class MaxProjection(RunProjection):
     """Elementwise maximum of keys and of values over runs of tokens; nothing to learn."""
 
     kinds = ("max",)
+    has_map = False
 
     def reset_parameters(self) -> None:
         """Nothing to draw."""
@@ -487,6 +501,7 @@ class ConvolutionProjection(RunProjection):
     """Trained depthwise convolution, kernel = stride = C = ceil(N / k); starts as the mean."""
 
     kinds = ("convolution",)
+    has_map = False
 
     def __init__(self, options: Projection, shape: ProjectionShape) -> None:
         super().__init__(options, shape, fixed=True)
@@ -497,7 +512,7 @@ class ConvolutionProjection(RunProjection):
         self.value_projection = None if tied else _Kernel(size, frozen=options.frozen)
         self.reset_parameters()
 
-    def kernels(self) -> list[Tensor]:
+    def tensors(self) -> list[Tensor]:
         """The kernel of keys, and that of values where it is another: each (g, d, C)."""
         owners = (self.key_projection, self.value_projection)
         return [owner(None) for owner in owners if owner is not None]
@@ -510,7 +525,7 @@ class ConvolutionProjection(RunProjection):
         self, key: Tensor, value: Tensor, runs: Runs, counted: Tensor | None, hidden: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Each run's taps."""
-        kernels = self.kernels()
+        kernels = self.tensors()
         blank = [x if counted is None else torch.where(counted[..., None, None], x, 0.0) for x in (key, value)]
         return convolve(blank[0], kernels[0], counted), convolve(blank[1], kernels[-1], counted)
 
@@ -533,6 +548,7 @@ class LatentProjection(SequenceProjection):
     """
 
     kinds = ("latent",)
+    has_map = False
 
     def __init__(self, options: Projection, shape: ProjectionShape) -> None:
         super().__init__(options, shape)

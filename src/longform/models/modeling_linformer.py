@@ -88,8 +88,6 @@ class LinformerPreTrainedModel(PreTrainedModel):
             init.zeros_(module.place_share)
         elif isinstance(module, LinformerAttention) and module.memory_bias is not None:
             init.zeros_(module.memory_bias)
-        elif isinstance(module, LinformerAttention) and module.queries_begin_as_keys:
-            init.copy_(module.query.weight, module.key.weight)
 
     def resize_sequence_length(
         self, length: int, *, projected_length: Lengths | None = None, positions: str = "tile"

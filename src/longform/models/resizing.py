@@ -1,7 +1,7 @@
 """Another maximal length for a model that has weights already: positions, E, F, configuration."""
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +13,11 @@ from longform.errors import ConfigurationError
 from longform.functional.positions.tables import extend_positions
 from longform.functional.slots import base_slot_size
 from longform.layers.attention import LinformerAttention
-from longform.layers.sequence_projection import (
-    ConvolutionProjection,
-    DenseProjection,
-    LatentProjection,
-    PlacedMeanProjection,
-    WeightedMeanProjection,
-)
+from longform.layers.sequence_projection import DenseProjection, SequenceProjection
 from longform.models.configuration_linformer import LinformerConfig
 
 Lengths = int | list[int] | list[list[int]]
-Owner = tuple[nn.Module, int]  # a projection, and the place of a head in it
+Owner = tuple[SequenceProjection, int]  # a projection, and the place of a head in it
 
 
 def stretch(values: Tensor, length: int) -> Tensor:
@@ -105,7 +99,7 @@ def _carry_head(owner: Owner, heir: Owner) -> None:
     """Copy what one head has of a projection to the same head of another."""
     (projection, place), (its_projection, its_place) = owner, heir
     sinks = projection.sinks if isinstance(projection, DenseProjection) else 0
-    for before, after in zip(_tensors(projection), _tensors(its_projection), strict=True):
+    for before, after in zip(projection.tensors(), its_projection.tensors(), strict=True):
         row, its_row = (at if len(x) > 1 else 0 for at, x in ((place, before), (its_place, after)))
         drawn = not isinstance(after, nn.Parameter)
         if not drawn:
@@ -115,22 +109,10 @@ def _carry_head(owner: Owner, heir: Owner) -> None:
 
 def _owners(attention: LinformerAttention) -> dict[int, Owner]:
     """Head -> its projection, and its place among the heads of that; heads of one k have one projection."""
-    projections = zip(attention.head_groups, attention.groups, strict=False)  # none where the window covers all
+    own = cast("list[SequenceProjection]", [*attention.groups])  # none where the window covers all
+    projections = zip(attention.head_groups, own, strict=False)
     found = {head: (projection, place) for heads, projection in projections for place, head in enumerate(heads)}
     return dict(sorted(found.items()))
-
-
-def _tensors(projection: nn.Module) -> list[Tensor]:
-    """Tensors that it owns for keys, and for values where that is another, a row a head or one for all."""
-    if isinstance(projection, DenseProjection):
-        return projection.matrices()
-    if isinstance(projection, WeightedMeanProjection):
-        return list(projection.scores.weight.unflatten(0, (2, -1, 1)))
-    if isinstance(projection, PlacedMeanProjection):
-        return [*_tensors(projection.content), *_tensors(projection.places), *projection.place_share]
-    if isinstance(projection, LatentProjection):
-        return projection.tensors()
-    return projection.kernels() if isinstance(projection, ConvolutionProjection) else []
 
 
 def _carry_rows(before: Tensor, after: Tensor, *, drawn: bool, sinks: int) -> None:

@@ -20,6 +20,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import can_return_tuple
 
+from longform.choices import POOLED
 from longform.errors import ConfigurationError, InputError
 from longform.functional.masks import checked_mask
 from longform.functional.pooling import pooled_width
@@ -160,7 +161,7 @@ class LinformerForCausalLM(LinformerForMaskedLM, GenerationMixin):
         if not config.causal:
             raise ConfigurationError(
                 "LinformerForCausalLM needs a configuration with causal=True, an attention_window and projection in "
-                "('weighted_mean', 'mean', 'max', 'convolution')"
+                f"{POOLED}"
             )
         super().__init__(config)
 

@@ -26,7 +26,7 @@ def pure(shape: Shape, *, projection: str, sharing: str = "headwise") -> FromEmb
     made = linformer(shape, projection=projection, projection_sharing=sharing, projected_length=shape.slots)
     for module in made.modules():
         if isinstance(module, DenseProjection):
-            for matrix in module.matrices():
+            for matrix in module.tensors():
                 matrix.data.mul_((shape.slots / shape.length) ** 0.5)
     return made
 

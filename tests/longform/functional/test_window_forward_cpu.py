@@ -5,14 +5,15 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from kernel_tables import only
+from kernel_tables import machine, only
 from window_cases import Inputs
 
 from longform.functional.dispatch import listening
 from longform.functional.masks import text_lengths
 from longform.functional.slots import Slots
+from longform.functional.window import document_attention, single_tokens, windowed_attention
 from longform.functional.window import sdpa_inference as subject
-from longform.functional.window import single_tokens, windowed_attention
+from longform.functional.window.compiled import CompiledDocument
 from longform.layers.attention import LinformerAttention
 from longform.layers.options import Projection
 from strategies import Text
@@ -76,6 +77,12 @@ def test_it_serves_padding_on_the_right_and_no_gradient():
         attend(dropout=0.5)
     taken = [choice.kernel for choice in heard if choice.operation == "window"]
     assert taken == ["sdpa_training", "documents", "documents", "sdpa_training", "formula"]
+
+
+def test_a_text_of_any_length_has_the_compiled_kernel():
+    query, key, value = (torch.zeros(1, 2**14 + 1, 32, dtype=torch.bfloat16) for _ in range(3))
+    with machine("avx512"):
+        assert document_attention(query, key, value, None) is CompiledDocument
 
 
 def test_lengths_of_texts():

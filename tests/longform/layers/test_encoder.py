@@ -106,7 +106,7 @@ def test_lengths_by_ratio_and_auto():
     auto = {n: LinformerAttention(8, 2, max_length=n, projected_length="auto")._slots[0] for n in (40, 400, 4000)}
     assert auto == {40: 40, 400: 100, 4000: 256}
     ratio = LinformerAttention(8, 2, max_length=50, tokens_per_slot=4, projection="linear")
-    assert ratio.groups[0].matrices()[0].shape == (1, 13, 50)
+    assert ratio.groups[0].tensors()[0].shape == (1, 13, 50)
     endless = LinformerAttention(8, 2, tokens_per_slot=4, projection="mean")
     for length, slots in ((1, 1), (9, 3), (401, 101)):
         assert endless(torch.randn(1, length, 8), output_attentions=True)[1].shape == (1, 2, length, slots)

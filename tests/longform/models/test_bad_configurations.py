@@ -142,7 +142,7 @@ def test_the_layer_checks_the_same_relations():
     with pytest.raises(ConfigurationError, match="projected_length=0 must be a whole number from 1 to"):
         LinformerAttention(8, 4, max_length=16, projected_length=0)
     capped = LinformerAttention(8, 4, max_length=16, projected_length=17, projection="linear")
-    assert capped.groups[0].matrices()[0].shape == (1, 16, 16)
+    assert capped.groups[0].tensors()[0].shape == (1, 16, 16)
     with pytest.raises(ConfigurationError, match="lists 3 values for a layer of 4 heads"):
         LinformerAttention(8, 4, max_length=16, projected_length=[4, 4, 4])
     chosen = Projection("linear", sharing="layerwise")

@@ -149,14 +149,14 @@ def test_fresh_weights_have_their_laws():
     options = {"hidden_size": 64, "intermediate_size": 128, "initializer_range": 0.02}
     made = LinformerModel(config("linear", projection_init="normal", **options))
     assert made.encoder.layers[0].attention.query.weight.std().item() == pytest.approx(0.02, rel=0.1)
-    for matrix in made.encoder.layers[0].attention.groups[0].matrices():
+    for matrix in made.encoder.layers[0].attention.groups[0].tensors():
         assert matrix.std().item() == pytest.approx(8**-0.5, rel=0.15)
     assert (made.embeddings.word_embeddings.weight[0] == 0).all()
     made = LinformerModel(config("convolution-window", **options))
-    assert all((kernel == 0.25).all() for kernel in made.encoder.layers[0].attention.groups[0].kernels())
+    assert all((kernel == 0.25).all() for kernel in made.encoder.layers[0].attention.groups[0].tensors())
     assert (made.encoder.layers[0].attention.memory_bias == 0).all()
     made = LinformerModel(config("linear"))
-    first = made.encoder.layers[0].attention.groups[0].matrices()[0]
+    first = made.encoder.layers[0].attention.groups[0].tensors()[0]
     assert first[0, 1].tolist() == [0] * 4 + [0.25] * 4 + [0] * 24
 
 

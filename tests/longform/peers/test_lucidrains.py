@@ -40,7 +40,7 @@ def ours(peer: LinformerSelfAttention, *, sharing: str) -> LinformerAttention:
     if sharing == "none":
         matrices = [m[None].expand(HEADS, -1, -1) for m in matrices]
     for group in layer.groups:
-        for own, matrix in zip(group.matrices(), matrices, strict=True):
+        for own, matrix in zip(group.tensors(), matrices, strict=True):
             own.copy_(matrix.transpose(-1, -2))
     return layer
 
@@ -84,7 +84,7 @@ def test_a_wrong_weight_shows():
     other = peer()
     layer = ours(other, sharing="headwise")
     with torch.no_grad():
-        layer.groups[0].matrices()[1][0, 3, 5] += 1e-3
+        layer.groups[0].tensors()[1][0, 3, 5] += 1e-3
     hidden = torch.randn(4, LENGTH, WIDTH, dtype=torch.float64)
     with pytest.raises(AssertionError):
         assert_close(layer(hidden), other(hidden))

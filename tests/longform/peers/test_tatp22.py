@@ -46,7 +46,7 @@ def ours(peer, sharing: str) -> tuple[LinformerAttention, list[torch.Tensor]]:
         assert torch.equal(*sides)
         sides = sides[:1]
     for group in layer.groups:
-        for own, matrix in zip(group.matrices(), sides, strict=True):
+        for own, matrix in zip(group.tensors(), sides, strict=True):
             own.copy_(matrix)
     return layer, sides
 
@@ -56,7 +56,7 @@ def shared_projection(matrix: torch.Tensor):
     """The one E of all layers."""
     shape = {"hidden_size": WIDTH, "heads": HEADS, "head_dim": WIDTH // HEADS, "max_length": LENGTH, "slots": SLOTS}
     made = make_projection(Projection("linear", sharing="layerwise"), **shape).to(matrix.dtype)
-    made.matrices()[0].copy_(matrix)
+    made.tensors()[0].copy_(matrix)
     return made
 
 

@@ -1,8 +1,8 @@
 """Exact near, compressed far: a window of exact tokens beside the slots of the whole text, in time and memory O(n).
 
-What near and far mean is written in formula.py; the other files compute the same. On a CPU without gradients each
-document is attended by itself (document.py), by one of two kernels, which have a table for themselves since a long text
-gives its documents to them part after part (layers/streaming.py).
+What near and far mean is written in formula.py; the other files compute the same. There are two tables of kernels:
+WINDOW for a batch, and DOCUMENT for one text. The kernel "documents" of the first attends each text of a batch by one
+of the second, on a CPU without gradients; layers/streaming.py gives these a long text part after part.
 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block.
 """
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from longform.functional import dispatch
 from longform.functional.attention import Weighted
-from longform.functional.attention import compiled as attention_compiled
 from longform.functional.attention.formula import AttentionCall
 from longform.functional.dispatch import Kernel
 from longform.functional.slots import Slots
@@ -67,7 +66,7 @@ WINDOW = dispatch.operation(
 )
 DOCUMENT = dispatch.operation(
     "document",
-    Kernel("compiled", compiled.CompiledDocument, attention_compiled.lacks, torch.bfloat16),
+    Kernel("compiled", compiled.CompiledDocument, compiled.lacks, torch.bfloat16),
     Kernel("sdpa", SdpaDocument),
 )
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from longform.functional.attention.compiled import MOST_TRAINED_KEYS, add_bias, give_heads, like_queries, new_job
+from longform.functional.attention.formula import AttentionCall
 from longform.functional.conditions import is_plain, lacks_compiled
 from longform.functional.native.jobs import AttentionGradientJob, AttentionJob, contiguous_rows, pointer
 from longform.functional.native.library import run
@@ -22,6 +23,14 @@ from longform.functional.second_gradient import Gradients, differentiable_by
 from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
 from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, together
+
+
+def lacks(call: AttentionCall, forced: bool) -> str | None:
+    """The first thing that the ``call`` of a document lacks for ``CompiledDocument``, or None; see dispatch.Kernel.
+
+    Of any length: a thread packs the keys that its blocks see.
+    """
+    return lacks_compiled(call, forced, trains=False)
 
 
 def lacks_in_training(call: WindowCall, forced: bool) -> str | None:
