@@ -98,8 +98,9 @@ def by_our_names(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions:
-    """Options of attention, which LinformerAttention, LinformerEncoder, the stand-ins for torch's modules,
-    LinformerConfig and ``convert`` take by these names, with these defaults.
+    """Options of attention, which LinformerAttention, LinformerEncoder, the stand-ins for torch's modules and
+    LinformerConfig take by these names with these defaults. ``convert`` takes the same names, with a window, one sink,
+    no taps and k by the length, since it copies an encoder that has weights.
 
     LinformerAttention says what ``projection``, ``projected_length``, ``tokens_per_slot``, ``attention_window``,
     ``selected_slots`` and ``short_convolution`` are, Projection the others: ``projection_sharing`` is its ``sharing``,

@@ -67,7 +67,8 @@ class SequenceProjection(nn.Module, ABC):
 
     learning_rate_multiplier: float = 1.0  # see longform.parameter_groups
     kinds: ClassVar[tuple[str, ...]] = ()  # names in longform.choices.PROJECTION_KINDS
-    pools_hidden: ClassVar[bool] = False  # slots from hidden states at the cost of a mean
+    # Slots from hidden states at the cost of a mean; layers/streaming.py reads long texts beside a window so alone.
+    pools_hidden: ClassVar[bool] = False
     multiplies_by_head: ClassVar[bool] = False  # slots from hidden states take each head's part of W_K and W_V
     has_map: ClassVar[bool] = True  # keys and values of a head are each multiplied by one matrix k x n
     single_tokens: int = 0  # of the longest text whose slots are its tokens themselves
@@ -299,7 +300,7 @@ class RunProjection(SequenceProjection):
         """Keys and values of every token, (B, n, h, d), padding blanked -> (B, S, h, d) each, zeros for empty slots.
 
         ``counted`` bool (B, n): the tokens that ``runs`` are made of, None for all; ``hidden`` (B, n, D): what keys and
-        values are made of. S is that of ``runs.count``.
+        values are made of. S is that of ``runs.count``. In longform.distributed the tokens are a part of a text.
         """
 
     def of_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, exact: Exact | None) -> Slots:
