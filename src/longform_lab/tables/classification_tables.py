@@ -70,6 +70,7 @@ CLASSIFICATION_TABLES = {
     "long_classification": Table(
         make=beside_chunks,
         records="long_classification",
+        where={"settings.pooling": lambda name: name != "lead"},
         row=("settings.data", "settings.reading", "settings.pooling"),
     ),
     "classification": Table(

@@ -6,6 +6,7 @@ from typing import Any
 
 from longform_lab.tables.table_kinds import MISSING, Cells, Row, Rows, Table, pivot
 
+LENGTHS = (512, 8_192, 32_768, 65_536)  # others, and several texts, are in the records
 TIMED = ["full attention", "BERT", "lucidrains", "linear, layerwise", "mean", "weighted mean", "window"]
 
 
@@ -24,9 +25,9 @@ def _both_times(row: Row) -> str:
 
 
 def _by_place(rows: Rows, *, cell: Callable[[Row], str]) -> Cells:
-    """A row for each encoder, a column for each number of tokens and texts."""
-    columns = sorted({place(row) for row in rows})
-    heads = [f"{tokens:,}" if texts == 1 else f"{texts} x {tokens:,}" for tokens, texts in columns]
+    """A row for each encoder, a column for each number of tokens of one text."""
+    columns = sorted({place(row) for row in rows} & {(tokens, 1) for tokens in LENGTHS})
+    heads = [f"{tokens:,}" for tokens, _ in columns]
     found = pivot(rows, down=_line, across=place, cell=cell, columns=columns)
     return ["", *heads], [[TIMED[line], *cells] for line, cells in found]
 

@@ -23,11 +23,7 @@ def finetunings(rows: Rows) -> Cells:
     """Table 2, models of one healing together; their original is the bundled encoder."""
 
     def healing(row: Mapping[str, Any]) -> str:
-        settings = row["settings"]
-        usual = settings["max_length"] == USUAL[settings["task"]].max_length
-        cut = "" if usual else f", cut at {settings['max_length']} tokens"
-        cut += ", E and F resized to the task" if settings.get("fit_length") else ""
-        return f"{settings['healing_tokens']:,}{cut}"
+        return f"{row['settings']['healing_tokens']:,}"
 
     tasks = dict.fromkeys(row["settings"]["task"] for row in rows)
     body: list[dict[str, str]] = []
@@ -39,8 +35,16 @@ def finetunings(rows: Rows) -> Cells:
 
 
 def of_this_version(rows: Rows) -> Rows:
-    """Rows but for pure Linformers of the version that kept slots which a text hardly meets."""
-    return [row for row in rows if "fit_length" in row["settings"] or not row["settings"]["model"].startswith("linear")]
+    """Rows of the usual lengths, but for E and F that were resized to them and for pure Linformers of the version that
+    kept slots which a text hardly meets.
+    """
+
+    def shown(settings: Mapping[str, Any]) -> bool:
+        current = "fit_length" in settings or not settings["model"].startswith("linear")
+        usual = settings["max_length"] == USUAL[settings["task"]].max_length
+        return current and usual and not settings.get("fit_length")
+
+    return [row for row in rows if shown(row["settings"])]
 
 
 REPRODUCTION_TABLES = {

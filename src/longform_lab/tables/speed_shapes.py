@@ -9,6 +9,7 @@ from longform_lab.speed.paper_table import paper_rows
 from longform_lab.tables.table_kinds import MISSING, Cells, Row, Rows, pivot
 
 STANDARD_SLOTS = 256
+SHOWN = {128, 512, 2_048, 4_096, 8_192, 32_768}  # tokens; pictures and records have more
 ENOUGH = 5  # rounds; of fewer a table says how many
 PICTURES = ROOT / "docs" / "pictures"
 SAID = {
@@ -46,10 +47,10 @@ def of_several_precisions(rows: Rows) -> Rows:
     return [row for row in shown if len(kinds[cell(row)]) > 1]
 
 
-def by_competitor(rows: Rows, *, metric: str, form: str, rounds: bool = True) -> Cells:
+def by_competitor(rows: Rows, *, metric: str, form: str) -> Cells:
     """A row a length, a column a competitor.
 
-    ``rounds``: where a number rests on fewer than five, they stand behind it; a ratio has those of its shorter side.
+    Rounds stand behind a number that rests on fewer than five; a ratio has those of its shorter side.
     """
     found = {(row["settings"]["length"], row["settings"]["competitor"]): row["metrics"] for row in rows}
     reference = metric.removeprefix("against_")
@@ -59,13 +60,13 @@ def by_competitor(rows: Rows, *, metric: str, form: str, rounds: bool = True) ->
             return "–"
         metrics = found[length, name]
         several = [side.get("repeats") or ENOUGH for side in (metrics, found.get((length, reference), {}))]
-        few = f" ({min(several)})" if rounds and min(several) < ENOUGH else ""
+        few = f" ({min(several)})" if min(several) < ENOUGH else ""
         return format(metrics[metric], form) + few
 
     every = all_competitors()
     there = {competitor for _, competitor in found}
     shown = [name for name in every if name in there]
-    lengths = sorted({length for length, name in found if name in shown})
+    lengths = sorted({length for length, name in found if name in shown} & SHOWN)
     return ["tokens", *(every[name].label for name in shown)], [
         [f"{n:,}", *(cell(n, name) for name in shown)] for n in lengths
     ]
@@ -140,7 +141,7 @@ def by_precision(rows: Rows) -> Cells:
     columns = [
         name
         for mode in ("", ", compiled")
-        for dtype in ("float32", "bfloat16", "int8")
+        for dtype in ("float32", "bfloat16")
         if (name := dtype + mode) in there
     ]
     lines = pivot(
