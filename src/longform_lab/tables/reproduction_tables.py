@@ -10,6 +10,7 @@ from longform_lab.tables.table_kinds import Cells, Rows, Table
 
 USUAL = SCALES["small"].amounts  # how long the texts of a task are
 HEALED = "healed on, tokens"
+ORIGINAL = "original, full attention"
 
 
 def _groups(rows: Rows, key: Callable[[Mapping[str, Any]], str]) -> dict[str, list[Mapping[str, Any]]]:
@@ -29,7 +30,9 @@ def finetunings(rows: Rows) -> Cells:
     body: list[dict[str, str]] = []
     for name, group in _groups(rows, healing).items():
         columns, cells = table2_report.accuracy_table(group)
-        body += [{HEALED: name, **dict(zip(columns, line, strict=True))} for line in cells]
+        shown = {line["model"] for line in body} & {ORIGINAL}  # it is the same beside each healing
+        lines = [dict(zip(columns, line, strict=True)) for line in cells]
+        body += [{HEALED: name, **line} for line in lines if line["model"] not in shown]
     heads = [HEALED, "model", *tasks, *AFTER_TASKS]
     return heads, [[line.get(head, "–") for head in heads] for line in body]
 

@@ -139,10 +139,7 @@ def by_precision(rows: Rows) -> Cells:
 
     there = set(map(column, rows))
     columns = [
-        name
-        for mode in ("", ", compiled")
-        for dtype in ("float32", "bfloat16")
-        if (name := dtype + mode) in there
+        name for mode in ("", ", compiled") for dtype in ("float32", "bfloat16") if (name := dtype + mode) in there
     ]
     lines = pivot(
         rows,

@@ -116,7 +116,6 @@ def from_what_length(where: dict[str, Any]) -> Table:
 SPEED_TABLES: dict[str, Table] = {
     "speed": speed("against_sdpa", ".2f"),
     "speed_minilm": speed("against_sdpa", ".2f", size="minilm"),
-    "speed_training": speed("against_sdpa", ".2f", size="minilm", work="train"),
     "speed_amx": speed("against_sdpa", ".2f", amx=True),
     "paper_table_3": beside_paper(SPEED),
     "speed_pictures": shown_pictures("../pictures"),
