@@ -70,7 +70,7 @@ CLASSIFICATION_TABLES = {
     "long_classification": Table(
         make=beside_chunks,
         records="long_classification",
-        where={"settings.pooling": lambda name: name != "lead"},
+        where={"settings.pooling": ("mean", "sqrt")},
         row=("settings.data", "settings.reading", "settings.pooling"),
     ),
     "classification": Table(

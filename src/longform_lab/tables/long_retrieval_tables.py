@@ -33,14 +33,7 @@ CONTEXT_PAIRS = {
 # Trained contenders that bring no more than one of the same kind that is shown.
 LESS = ("pure mean", "pure mean, --sublinear-tf", "minilm-mean-512", "minilm-weighted-256", "minilm-idf")
 BETTER = ("whole better by", "best of whole better by")
-HEADS = [
-    "data",
-    "contender",
-    "nDCG@10",
-    "better than chunks by",
-    "with BM25",
-    "better than BM25 by",
-]
+HEADS = ["data", "contender", "nDCG@10", "better than chunks by", "with BM25"]
 
 
 def beside_each_other(rows: Rows) -> Cells:
@@ -57,8 +50,7 @@ def beside_each_other(rows: Rows) -> Cells:
                 continue
             alone = [score(values[name]), difference(values[name], values.get(chunks) if name != chunks else None)]
             fused = values.get(name + FUSED)
-            both = ["", ""] if fused is None else [score(fused), difference(fused, values.get(BM25))]
-            body.append([data, name, *alone, *both])
+            body.append([data, name, *alone, "" if fused is None else score(fused)])
     return HEADS, body
 
 

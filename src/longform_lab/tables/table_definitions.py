@@ -78,7 +78,7 @@ TABLES: dict[str, Table] = {
     "own_data": Table(
         make=_own_data,
         records="own_data",
-        where={"settings.data": lambda name: name != "signals"},  # own_signals, in columns.toml
+        where={"settings.data": lambda name: name != "signals"},  # a task of its own
     ),
     "from_nothing": Table(
         make=_from_nothing,

@@ -242,9 +242,9 @@ def test_differences_in_retrieval_are_paired_by_query() -> None:
         for name, score in scores.items()
     ]
     assert beside_each_other(rows)[1] == [
-        ["qmsum-val", "original, chunks averaged", "50.0", "", "", ""],
-        ["qmsum-val", "BM25", "60.0", "+10.0 (+10.0 to +10.0)", "", ""],
-        ["qmsum-val", "window 64", "51.0", "+1.0 (+1.0 to +1.0)", "64.0", "+4.0 (+4.0 to +4.0)"],
+        ["qmsum-val", "original, chunks averaged", "50.0", "", ""],
+        ["qmsum-val", "BM25", "60.0", "+10.0 (+10.0 to +10.0)", ""],
+        ["qmsum-val", "window 64", "51.0", "+1.0 (+1.0 to +1.0)", "64.0"],
     ]
 
 
