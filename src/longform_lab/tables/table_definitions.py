@@ -78,7 +78,7 @@ TABLES: dict[str, Table] = {
     "own_data": Table(
         make=_own_data,
         records="own_data",
-        where={"settings.data": lambda name: name != "signals"},  # a task of its own
+        where={"settings.data": lambda name: name not in ("signals", "newsgroups")},  # the page says what they have
     ),
     "from_nothing": Table(
         make=_from_nothing,
