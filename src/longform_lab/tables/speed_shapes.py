@@ -34,19 +34,6 @@ def beside_variants(rows: Rows) -> Rows:
     return [row for row in standard(rows) if row["settings"]["competitor"] in COMMON]
 
 
-def of_several_precisions(rows: Rows) -> Rows:
-    """Rows that were measured with more than one dtype or mode."""
-
-    def cell(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(row["settings"][name] for name in ("size", "length", "competitor"))
-
-    shown = beside_variants(rows)
-    kinds: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
-    for row in shown:
-        kinds.setdefault(cell(row), set()).add((row["settings"]["dtype"], row["settings"]["mode"]))
-    return [row for row in shown if len(kinds[cell(row)]) > 1]
-
-
 def by_competitor(rows: Rows, *, metric: str, form: str) -> Cells:
     """A row a length, a column a competitor.
 
@@ -128,27 +115,3 @@ def crossings(rows: Rows) -> Cells:
         "longest measured",
         "times as fast there",
     ], body
-
-
-def by_precision(rows: Rows) -> Cells:
-    """A row a size, length and variant, a column a dtype and mode: milliseconds of a pass."""
-
-    def column(row: Row) -> str:
-        settings = row["settings"]
-        return settings["dtype"] + (", compiled" if settings["mode"] == "compiled" else "")
-
-    there = set(map(column, rows))
-    columns = [
-        name for mode in ("", ", compiled") for dtype in ("float32", "bfloat16") if (name := dtype + mode) in there
-    ]
-    lines = pivot(
-        rows,
-        down=lambda row: tuple(row["settings"][name] for name in ("size", "length", "competitor")),
-        across=column,
-        cell=lambda row: f"{1_000 * row['metrics']['seconds']:,.1f}",
-        columns=columns,
-    )
-    every = all_competitors()
-    return ["size", "tokens", "encoder", *columns], [
-        [size, f"{n:,}", every[name].label, *cells] for (size, n, name), cells in lines
-    ]

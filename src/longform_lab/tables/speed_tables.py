@@ -9,9 +9,7 @@ from longform_lab.tables.speed_shapes import (
     beside_the_paper,
     beside_variants,
     by_competitor,
-    by_precision,
     crossings,
-    of_several_precisions,
     pictures,
     standard,
 )
@@ -120,8 +118,4 @@ SPEED_TABLES: dict[str, Table] = {
     "paper_table_3": beside_paper(SPEED),
     "speed_pictures": shown_pictures("../pictures"),
     "crossings": from_what_length(SPEED),
-    "precision": Table(
-        make=by_precision, records="speed", having=("metrics.seconds",), select=of_several_precisions,
-        where={"settings.batch": 1, **ON_CPU, "settings.work": "inference"},
-    ),
 }  # fmt: skip

@@ -119,7 +119,7 @@ def test_the_line_under_a_table_has_hardware_and_dates_in_every_document(
     assert [line in document.read_text() for document in documents] == [True] * 3
 
 
-@pytest.mark.parametrize("text", ["<!-- table:nonsense -->\n<!-- /table -->", "<!-- table:memory -->\nopen"])
+@pytest.mark.parametrize("text", ["<!-- table:nonsense -->\n<!-- /table -->", "<!-- table:pure -->\nopen"])
 def test_an_unknown_or_open_table_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"no table 'nonsense'|not closed"):
         tables.fill_document(text, [])
@@ -127,7 +127,7 @@ def test_an_unknown_or_open_table_is_an_error(text: str) -> None:
 
 def test_check_fails_until_the_tables_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").write_text("<!-- table:memory -->\n<!-- /table -->\n")
+    (tmp_path / "README.md").write_text("<!-- table:pure -->\n<!-- /table -->\n")
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     monkeypatch.setattr(tables, "RECORDS", tmp_path / "records")
     assert tables.main(["--check"]) == 1
