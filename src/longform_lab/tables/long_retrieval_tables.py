@@ -33,7 +33,7 @@ CONTEXT_PAIRS = {
 # Trained contenders that bring no more than one of the same kind that is shown.
 LESS = ("pure mean", "pure mean, --sublinear-tf", "minilm-mean-512", "minilm-weighted-256", "minilm-idf")
 BETTER = ("whole better by", "best of whole better by")
-HEADS = ["data", "contender", "nDCG@10", "better than chunks by", "with BM25"]
+HEADS = ["data", "model", "nDCG@10", "better than chunks by", "with BM25"]
 
 
 def beside_each_other(rows: Rows) -> Cells:
