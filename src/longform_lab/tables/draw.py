@@ -69,7 +69,7 @@ def draw_gpu(records: Sequence[Record], folder: Path) -> list[Path]:
 
 def draw_selection(records: Sequence[Record], folder: Path) -> list[Path]:
     """Distance from full attention against the milliseconds of a pass, a colour a length, selection filled."""
-    rows = chosen_rows(plain_tables()["selection_fidelity"], records)
+    rows = chosen_rows(replace(plain_tables()["selection_fidelity"], where={}), records)
     if not rows:
         return []
     with picture(folder / "selection.png", 7.5, 5.0) as axes:

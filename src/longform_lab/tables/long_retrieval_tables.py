@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from longform_lab.evaluation.comparison import bootstrap
-from longform_lab.tables.table_kinds import MISSING, Cells, Rows, Table
+from longform_lab.tables.table_kinds import MISSING, Cells, Row, Rows, Table
 
 CHUNKS, BM25 = "original, chunks averaged", "BM25"
 CUT_FIRST = "original, chunks cut first"  # where a document is as good as its best passage
@@ -23,22 +23,17 @@ PAIRS = {  # contenders that a cell shows, by the head of the column
     "+ vector of the title": ("alone + vector of the title", "whole + vector of the title"),
 }
 CONTEXT_PAIRS = {
-    "BM25 / chunks with title and heading": (BM25, "alone, title and heading in front"),
+    "BM25": (BM25,),
     "alone / whole": WAYS,
     "+ mean": ("alone + mean", "whole + mean"),
     "+ opening": PAIRS["+ opening"],
-    "title in front": ("alone, title in front", "whole, title in front"),
+    "title in front": ("alone, title in front",),
     "+ vector of the title": PAIRS["+ vector of the title"],
 }
+# Trained contenders that bring no more than one of the same kind that is shown.
+LESS = ("pure mean", "pure mean, --sublinear-tf", "minilm-mean-512", "minilm-weighted-256", "minilm-idf")
 BETTER = ("whole better by", "best of whole better by")
-HEADS = [
-    "data",
-    "contender",
-    "nDCG@10",
-    "better than chunks by",
-    "with BM25",
-    "better than BM25 by",
-]
+HEADS = ["data", "model", "nDCG@10", "better than chunks by", "with BM25"]
 
 
 def beside_each_other(rows: Rows) -> Cells:
@@ -55,8 +50,7 @@ def beside_each_other(rows: Rows) -> Cells:
                 continue
             alone = [score(values[name]), difference(values[name], values.get(chunks) if name != chunks else None)]
             fused = values.get(name + FUSED)
-            both = ["", ""] if fused is None else [score(fused), difference(fused, values.get(BM25))]
-            body.append([data, name, *alone, *both])
+            body.append([data, name, *alone, "" if fused is None else score(fused)])
     return HEADS, body
 
 
@@ -78,7 +72,18 @@ def passages(rows: Rows) -> Cells:
     return ["data", "steps", *PAIRS, *BETTER], body
 
 
-def _alone_and_whole(scores: Mapping[str, np.ndarray], pairs: Mapping[str, tuple[str, str]]) -> list[str]:
+def longest_trained(rows: Rows) -> Rows:
+    """Rows of the most steps that their data were read with in both ways."""
+
+    def data(row: Row) -> tuple[str, int]:
+        return row["settings"]["data"], row["settings"].get("length") or WHOLE
+
+    whole = [row for row in rows if row["settings"]["contender"] == WAYS[1]]
+    most = {data(row): row["settings"]["steps"] for row in sorted(whole, key=lambda row: row["settings"]["steps"])}
+    return [row for row in rows if row["settings"]["steps"] == most.get(data(row))]
+
+
+def _alone_and_whole(scores: Mapping[str, np.ndarray], pairs: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Cells of ``pairs``, then how much better the whole reading is."""
     cells = [
         " / ".join(score(scores[name]) if name in scores else MISSING for name in names) for names in pairs.values()
@@ -99,21 +104,13 @@ def _best_untitled(scores: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
 
 
 def contexts(rows: Rows) -> Cells:
-    """A line a task, length and training, and of siblings one more for each distance; cells are those of passages."""
-    sets: dict[tuple[str, int, str], dict[str, Any]] = {}
+    """A line a task, after training; cells are those of passages."""
+    tasks: dict[str, dict[str, np.ndarray]] = {}
     for row in rows:
         settings = row["settings"]
-        contenders = sets.setdefault((settings["data"], settings["length"], settings["training"]), {})
-        contenders[settings["contender"]] = row["metrics"]
-    body = []
-    for (data, length, training), contenders in sets.items():
-        every = {name: np.array(metrics["per_query"][0]) for name, metrics in contenders.items()}
-        distances = np.array(contenders[BM25]["distances"])
-        asked = {"all": distances >= 0} | {f"{at:,.0f}": distances == at for at in np.unique(distances) if at}
-        for said, queries in asked.items():
-            scores = {name: values[queries] for name, values in every.items()}
-            body.append([data, f"{length:,}", training, said, *_alone_and_whole(scores, CONTEXT_PAIRS)])
-    return ["task", "tokens", "training", "distance", *CONTEXT_PAIRS, *BETTER], body
+        tasks.setdefault(settings["data"], {})[settings["contender"]] = np.array(row["metrics"]["per_query"][0])
+    body = [[data, *_alone_and_whole(scores, CONTEXT_PAIRS)] for data, scores in tasks.items()]
+    return ["task", *CONTEXT_PAIRS, *BETTER], body
 
 
 def score(values: np.ndarray) -> str:
@@ -152,25 +149,34 @@ RETRIEVAL_TABLES = {
     "long_retrieval": Table(
         make=beside_each_other,
         records="long_retrieval",
-        where={"settings.contender": lambda name: "-32k" not in name},  # the same weights, or older ones
+        # -32k: the same weights, or older ones
+        where={
+            "settings.contender": lambda name: "-32k" not in name and name.removesuffix(FUSED) not in LESS,
+            "settings.data": lambda name: name != "qmsum-summaries",  # read with weights shipped before
+        },
         row=("settings.data", "settings.contender"),
         order=("settings.data",),
     ),
     "passages": Table(
         make=passages,
         records="passages",
+        select=longest_trained,
         row=("settings.data", "settings.length", "settings.contender", "settings.steps"),
     ),
     "context": Table(
         make=contexts,
         records="context",
-        row=("settings.data", "settings.length", "settings.training", "settings.contender"),
-        order=("settings.data", "settings.length"),
+        where={"settings.training": "100 steps, 64 exact", "settings.length": WHOLE},
+        row=("settings.data", "settings.contender"),
+        order=("settings.data",),
     ),
     "pooling": Table(
         make=poolings,
         records="pooling",
-        where={"settings.repeated": ("mean", "sqrt")},
+        where={
+            "settings.repeated": ("mean", "sqrt"),
+            "settings.model": lambda name: name != "aligned without meetings",  # an earlier minilm-16k
+        },
         row=("settings.data", "settings.model", "settings.tokens", "settings.repeated"),
         order=("settings.data",),
     ),

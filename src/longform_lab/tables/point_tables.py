@@ -9,7 +9,7 @@ from longform_lab.pictures import finish, picture
 from longform_lab.records import Record
 from longform_lab.tables.table_kinds import MISSING, Cells, Rows, Table
 
-TASKS = {"shuffled": "16 x 16 points, shuffled", "raster": "16 x 16 points, raster order", "cloud": "1,024 of 64 x 64"}
+TASKS = {"shuffled": "16 x 16, shuffled", "raster": "16 x 16, in order", "cloud": "1,024 of 64 x 64"}
 TESTED = {"shuffled": (16, 32), "raster": (16, 32), "cloud": (64,)}
 
 

@@ -9,6 +9,7 @@ from longform_lab.speed.paper_table import paper_rows
 from longform_lab.tables.table_kinds import MISSING, Cells, Row, Rows, pivot
 
 STANDARD_SLOTS = 256
+SHOWN = {128, 512, 2_048, 4_096, 8_192, 32_768}  # tokens; pictures and records have more
 ENOUGH = 5  # rounds; of fewer a table says how many
 PICTURES = ROOT / "docs" / "pictures"
 SAID = {
@@ -33,23 +34,10 @@ def beside_variants(rows: Rows) -> Rows:
     return [row for row in standard(rows) if row["settings"]["competitor"] in COMMON]
 
 
-def of_several_precisions(rows: Rows) -> Rows:
-    """Rows that were measured with more than one dtype or mode."""
-
-    def cell(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(row["settings"][name] for name in ("size", "length", "competitor"))
-
-    shown = beside_variants(rows)
-    kinds: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
-    for row in shown:
-        kinds.setdefault(cell(row), set()).add((row["settings"]["dtype"], row["settings"]["mode"]))
-    return [row for row in shown if len(kinds[cell(row)]) > 1]
-
-
-def by_competitor(rows: Rows, *, metric: str, form: str, rounds: bool = True) -> Cells:
+def by_competitor(rows: Rows, *, metric: str, form: str) -> Cells:
     """A row a length, a column a competitor.
 
-    ``rounds``: where a number rests on fewer than five, they stand behind it; a ratio has those of its shorter side.
+    Rounds stand behind a number that rests on fewer than five; a ratio has those of its shorter side.
     """
     found = {(row["settings"]["length"], row["settings"]["competitor"]): row["metrics"] for row in rows}
     reference = metric.removeprefix("against_")
@@ -59,13 +47,13 @@ def by_competitor(rows: Rows, *, metric: str, form: str, rounds: bool = True) ->
             return "–"
         metrics = found[length, name]
         several = [side.get("repeats") or ENOUGH for side in (metrics, found.get((length, reference), {}))]
-        few = f" ({min(several)})" if rounds and min(several) < ENOUGH else ""
+        few = f" ({min(several)})" if min(several) < ENOUGH else ""
         return format(metrics[metric], form) + few
 
     every = all_competitors()
     there = {competitor for _, competitor in found}
     shown = [name for name in every if name in there]
-    lengths = sorted({length for length, name in found if name in shown})
+    lengths = sorted({length for length, name in found if name in shown} & SHOWN)
     return ["tokens", *(every[name].label for name in shown)], [
         [f"{n:,}", *(cell(n, name) for name in shown)] for n in lengths
     ]
@@ -127,30 +115,3 @@ def crossings(rows: Rows) -> Cells:
         "longest measured",
         "times as fast there",
     ], body
-
-
-def by_precision(rows: Rows) -> Cells:
-    """A row a size, length and variant, a column a dtype and mode: milliseconds of a pass."""
-
-    def column(row: Row) -> str:
-        settings = row["settings"]
-        return settings["dtype"] + (", compiled" if settings["mode"] == "compiled" else "")
-
-    there = set(map(column, rows))
-    columns = [
-        name
-        for mode in ("", ", compiled")
-        for dtype in ("float32", "bfloat16", "int8")
-        if (name := dtype + mode) in there
-    ]
-    lines = pivot(
-        rows,
-        down=lambda row: tuple(row["settings"][name] for name in ("size", "length", "competitor")),
-        across=column,
-        cell=lambda row: f"{1_000 * row['metrics']['seconds']:,.1f}",
-        columns=columns,
-    )
-    every = all_competitors()
-    return ["size", "tokens", "encoder", *columns], [
-        [size, f"{n:,}", every[name].label, *cells] for (size, n, name), cells in lines
-    ]

@@ -9,9 +9,7 @@ from longform_lab.tables.speed_shapes import (
     beside_the_paper,
     beside_variants,
     by_competitor,
-    by_precision,
     crossings,
-    of_several_precisions,
     pictures,
     standard,
 )
@@ -48,16 +46,15 @@ def speed(
     size: str = "base",
     work: str = "inference",
     amx: bool = False,
-    **layout: bool,
 ) -> Table:
     """One metric of the benchmark's rows: batch 1, bfloat16, k = 256 (n / 2 where that is less).
 
     ``amx``: those of CPUs with AMX, else of CPUs without it.
-    ``layout``: of ``by_competitor``. A length's numbers come from the run that has most of them; what it lacks, from
+    A length's numbers come from the run that has most of them; what it lacks, from
     the latest record that has the metric, one measured beside full attention first.
     """
     return Table(
-        make=partial(by_competitor, metric=metric, form=form, **layout),
+        make=partial(by_competitor, metric=metric, form=form),
         records="speed",
         where={
             **SPEED,
@@ -117,14 +114,8 @@ def from_what_length(where: dict[str, Any]) -> Table:
 SPEED_TABLES: dict[str, Table] = {
     "speed": speed("against_sdpa", ".2f"),
     "speed_minilm": speed("against_sdpa", ".2f", size="minilm"),
-    "speed_training": speed("against_sdpa", ".2f", size="minilm", work="train"),
     "speed_amx": speed("against_sdpa", ".2f", amx=True),
-    "pass_memory": speed("peak_mib", ",.0f", size="minilm", rounds=False),
     "paper_table_3": beside_paper(SPEED),
     "speed_pictures": shown_pictures("../pictures"),
     "crossings": from_what_length(SPEED),
-    "precision": Table(
-        make=by_precision, records="speed", having=("metrics.seconds",), select=of_several_precisions,
-        where={"settings.batch": 1, **ON_CPU, "settings.work": "inference"},
-    ),
 }  # fmt: skip

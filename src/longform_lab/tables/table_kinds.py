@@ -106,5 +106,8 @@ def plain_tables() -> dict[str, Table]:
         columns = [Column(*each) for each in given.pop("columns")]
         chosen: dict[str, Any] = {"records": name, **given}
         chosen |= {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+        chosen["where"] = {
+            path: tuple(value) if isinstance(value, list) else value for path, value in given.get("where", {}).items()
+        }
         found[name] = Table(make=partial(by_columns, columns=columns), **chosen)
     return found

@@ -5,7 +5,7 @@
     python -m longform_lab.tables.write          # write
     python -m longform_lab.tables.write --check  # exit 1 and name the documents that differ
 
-In docs/lab the line under a table names the commits too; elsewhere only hardware and dates.
+The line under a table names hardware and dates; the records have the commits.
 """
 
 import argparse
@@ -22,7 +22,6 @@ from longform_lab.tables.table_definitions import TABLES
 from longform_lab.tables.table_kinds import Table, look_up
 
 MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n)(?P<body>.*?)(<!-- /table -->)", re.DOTALL)
-LAB = "docs/lab"
 OPENED = re.compile(r"<!-- table:[\w-]+ -->")
 
 
@@ -111,7 +110,7 @@ def _matches(value: Any, wanted: Any) -> bool:
     return value in wanted if isinstance(wanted, tuple) else value == wanted
 
 
-def render_table(name: str, records: Sequence[Record], *, brief: bool = False) -> str:
+def render_table(name: str, records: Sequence[Record]) -> str:
     """The Markdown of a table, from its definition and the records.
 
     Raises:
@@ -125,20 +124,20 @@ def render_table(name: str, records: Sequence[Record], *, brief: bool = False) -
     if not body:
         return "*Not measured yet.*\n"
     if not header:
-        return "\n\n".join(line for (line,) in body) + f"\n\n*{provenance(rows, brief=brief)}*\n"
+        return "\n\n".join(line for (line,) in body) + f"\n\n*{provenance(rows, brief=True)}*\n"
     lines = [f"| {' | '.join(line)} |" for line in (header, *body)]
     lines.insert(1, f"|{'---|' * len(header)}")
     table = "\n".join(lines)
-    return f"{table}\n\n*{provenance(rows, brief=brief)}*\n"
+    return f"{table}\n\n*{provenance(rows, brief=True)}*\n"
 
 
-def fill_document(text: str, records: Sequence[Record], *, brief: bool = False) -> str:
-    """The document with every marked table written anew; ``brief``: without the commits.
+def fill_document(text: str, records: Sequence[Record]) -> str:
+    """The document with every marked table written anew.
 
     Raises:
         ValueError: an unknown table, or one that is opened and not closed.
     """
-    filled = MARKED.sub(lambda match: match[1] + render_table(match["name"], records, brief=brief) + match[4], text)
+    filled = MARKED.sub(lambda match: match[1] + render_table(match["name"], records) + match[4], text)
     if len(OPENED.findall(text)) != len(MARKED.findall(text)):
         raise ValueError(
             "a table is opened with <!-- table:NAME --> and not closed with <!-- /table --> on its own line"
@@ -155,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stale = []
     for document in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = document.read_text()
-        filled = fill_document(text, records, brief=not document.is_relative_to(ROOT / LAB))
+        filled = fill_document(text, records)
         if filled == text:
             continue
         stale.append(str(document.relative_to(ROOT)))

@@ -11,7 +11,7 @@ from campaign.counting import Tally, result
 from longform_lab.records import Record
 from longform_lab.tables import draw, speed_shapes
 from longform_lab.tables import write as tables
-from longform_lab.tables.long_retrieval_tables import beside_each_other, contexts, passages
+from longform_lab.tables.long_retrieval_tables import beside_each_other, contexts, longest_trained, passages
 from longform_lab.tables.reproduction_tables import finetunings, of_this_version
 from longform_lab.tables.speed_tables import SPEED
 
@@ -69,18 +69,7 @@ def equal_windows(competitor: str, work: str, *, seconds: float, times: float) -
     return record("equal_windows", settings, cpu_seconds=seconds, times_ours=times)
 
 
-def classified(model: str, split: int | None, accuracy: float, commit: str = "abc", pooling: str = "lead") -> Record:
-    settings: dict[str, Any] = {
-        "data": "laws", "pooling": pooling, "model": model, "max_length": 4096 if model == "Longform" else 512,
-        "train_documents": 40, "test_documents": 60,
-    }  # fmt: skip
-    settings |= {} if split is None else {"split": split}
-    date = f"2026-11-{20 + (split or 0)}T00:00:00+00:00"
-    return record("classification", settings, date, commit, accuracy=accuracy, macro_f1=accuracy / 2)
-
-
 WHOLE, LATER = "2026-01-01T10:00:00", "2026-01-02T10:00:59"
-PRECISION = speed("ours-mean", 512, 256, seconds=0.25)
 CROSSINGS = [
     speed("ours-mean", n, min(256, n // 2), against_sdpa=ratio)
     for n, ratio in {128: 1.1, 256: 0.9, 512: 1.2, 2_048: 2.5}.items()
@@ -107,10 +96,10 @@ CASES: list[tuple[str, list[Record], Expected]] = [
         speed("ours-linear", 512, 256, against_sdpa=1.5, seconds=6.0, repeats=4),
         speed("ours-linear", 128, 64, against_sdpa=1.25, seconds=3.0, repeats=5),
     ], {"speed": ["| 128 | 1.25 | – |", "| 512 | 1.50 (1) | 1.00 (1) |"]}),
-    ("memory is MiniLM's and a GPU is in no table of CPUs", [
-        speed("sdpa", 512, 256, size="minilm", peak_mib=12.4, repeats=2),
+    ("a GPU is in no table of CPUs, and lengths that are not shown have no row", [
         speed("sdpa", 512, 256, device="cuda", against_sdpa=1.0, against_floor=1.5, seconds=0.5),
-    ], {"pass_memory": ["| 512 | 12 |"], "speed": []}),
+        speed("sdpa", 2_048, 256, against_sdpa=1.0), speed("sdpa", 256, 128, against_sdpa=1.0),
+    ], {"speed": ["| 2,048 | 1.00 |"]}),
     ("a row a length and a column a competitor", [
         speed("sdpa", 512, 256, against_sdpa=1.0), speed("ours-linear", 512, 256, against_sdpa=1.5),
         speed("ours-linear", 512, 128, against_sdpa=9.0),  # for the paper's table
@@ -124,10 +113,6 @@ CASES: list[tuple[str, list[Record], Expected]] = [
     ("nor one that is slower than unfused attention", [
         *CROSSINGS[:2], speed("ours-mean", 512, 256, against_sdpa=1.2, against_unfused=0.75), CROSSINGS[3],
     ], {"crossings": ["| base | inference | Longform, mean | 2,048 | 128 | 1.10 | 2,048 | 2.5 |"]}),
-    ("columns are the precisions that were measured", [
-        PRECISION, speed("ours-mean", 512, 256, seconds=0.125, dtype="int8"), speed("ours-mean", 128, 64, seconds=0.25),
-    ], {"precision": ["| size | tokens | encoder | bfloat16 | int8 |",
-                      "| base | 512 | Longform, mean | 250.0 | 125.0 |"]}),
     ("the paper's table 3 beside ours",
      [speed("ours-linear", 512, 128, against_unfused=1.6, texts_against_unfused=1.25)],
      {"paper_table_3": ["| 512 | 1.60 (1.5), 1.25 (1.7) |"]}),
@@ -156,14 +141,6 @@ CASES: list[tuple[str, list[Record], Expected]] = [
         "| original, fine-tuned, and BM25 | 51.0 | – | – | – |",
         "| Longform, `minilm-16k`, and BM25 | 50.0 | – | – | – |",
     ]}),
-    ("means are over the splits that both models have", [
-        classified("Longform", 1, 0.70), classified("original", 1, 0.68), classified("Longform", 2, 0.60),
-        classified("original", 2, 0.62), classified("Longform", 3, 0.10),
-        classified("original", None, 0.99, commit="old"), classified("Longform", 1, 0.90, pooling="cls"),
-    ], {"classification": [
-        "| laws | lead | 3e-05 | 2 | 65.0 ± 7.1 / 65.0 ± 4.2 | +0.0 ± 2.8 | 32.5 ± 3.5 / 32.5 ± 2.1 | +0.0 ± 1.4 |",
-    ]}),
-    ("without a common split nothing is shown", [classified("Longform", 1, 0.7)], {"classification": []}),
 ]  # fmt: skip
 
 
@@ -198,9 +175,9 @@ def test_what_another_preset_does_not_measure_hides_nothing() -> None:
 
 
 def test_the_line_under_a_table_is_about_what_it_shows() -> None:
-    fast = dataclasses.replace(PRECISION, settings=PRECISION.settings | {"dtype": "int8"})
-    lone = dataclasses.replace(speed("ours-mean", 128, 64, seconds=0.1), commit="lone")
-    assert "lone" not in tables.render_table("precision", [PRECISION, fast, lone])
+    shown_one = speed("sdpa", 512, 256, against_sdpa=1.0)
+    of_another_k = speed("sdpa", 512, 64, against_sdpa=1.0, date="2030-01-01")
+    assert "2030" not in tables.render_table("speed", [shown_one, of_another_k])
 
 
 def test_pictures_are_drawn_from_records_and_shown_where_they_are(
@@ -241,9 +218,9 @@ def test_differences_in_retrieval_are_paired_by_query() -> None:
         for name, score in scores.items()
     ]
     assert beside_each_other(rows)[1] == [
-        ["qmsum-val", "original, chunks averaged", "50.0", "", "", ""],
-        ["qmsum-val", "BM25", "60.0", "+10.0 (+10.0 to +10.0)", "", ""],
-        ["qmsum-val", "window 64", "51.0", "+1.0 (+1.0 to +1.0)", "64.0", "+4.0 (+4.0 to +4.0)"],
+        ["qmsum-val", "original, chunks averaged", "50.0", "", ""],
+        ["qmsum-val", "BM25", "60.0", "+10.0 (+10.0 to +10.0)", ""],
+        ["qmsum-val", "window 64", "51.0", "+1.0 (+1.0 to +1.0)", "64.0"],
     ]
 
 
@@ -254,27 +231,23 @@ def test_passages_of_each_length_are_compared_with_the_same_chunks_read_alone_an
         {"settings": {"data": "a", "contender": name, "steps": 7}, "metrics": {"per_query": [[value, value]]}}
         for name, value in values.items()
     ]
-    short = {"data": "a", "contender": "BM25", "steps": 0, "length": 512}
-    assert passages([{"settings": short, "metrics": {"per_query": [[1.0, 3.0]]}}, *rows])[1] == [
+    assert passages(rows)[1] == [
         ["a", "7", "40.0 / –", "50.0 / 53.0", "– / –", "– / –", "60.0 / 58.0", "– / –", "+3.0 (+3.0 to +3.0)",
          "+1.0 (+1.0 to +1.0)"],
-        ["a, first 512 tokens", "untrained", "2.0 / –", *["– / –"] * 5, "", ""],
     ]  # fmt: skip
+    short = {"settings": {"data": "a", "contender": "whole", "steps": 9, "length": 512}}
+    older = {"settings": rows[0]["settings"] | {"steps": 1}}
+    assert longest_trained([older, short, *rows]) == [short, *rows]
 
 
-def test_siblings_have_a_line_for_all_distances_and_one_for_each() -> None:
-    settings = {"data": "siblings", "length": 2048, "training": "untrained"}
+def test_tasks_of_context_have_a_line_each() -> None:
     rows = [
-        {"settings": settings | {"contender": name}, "metrics": {"per_query": [values], "distances": [128.0, 512.0]}}
-        for name, values in (("BM25", [1.0, 3.0]), ("alone", [4.0, 8.0]), ("whole", [5.0, 5.0]))
+        {"settings": {"data": "siblings", "contender": name}, "metrics": {"per_query": [values]}}
+        for name, values in (("BM25", [1.0, 3.0]), ("alone", [4.0, 8.0]), ("whole", [5.0, 9.0]))
     ]
-    lines = contexts(rows)[1]
-    assert [line[:6] for line in lines] == [
-        ["siblings", "2,048", "untrained", "all", "2.0 / –", "6.0 / 5.0"],
-        ["siblings", "2,048", "untrained", "128", "1.0 / –", "4.0 / 5.0"],
-        ["siblings", "2,048", "untrained", "512", "3.0 / –", "8.0 / 5.0"],
-    ]
-    assert [line[-1] for line in lines[1:]] == ["+1.0 (+1.0 to +1.0)", "-3.0 (-3.0 to -3.0)"]
+    ((*cells, better, best),) = contexts(rows)[1]
+    assert cells == ["siblings", "2.0", "6.0 / 7.0", "– / –", "– / –", "–", "– / –"]
+    assert better == best == "+1.0 (+1.0 to +1.0)"
 
 
 def finetuned(task: str, length: int, accuracy: float) -> dict[str, Any]:
@@ -282,15 +255,16 @@ def finetuned(task: str, length: int, accuracy: float) -> dict[str, Any]:
     return {"settings": settings | {"seed": 0, "max_length": length}, "metrics": {"accuracy": accuracy}}
 
 
-def test_texts_that_were_cut_at_another_length_are_rows_of_their_own_and_share_the_heads() -> None:
-    heads, body = finetunings([finetuned("SST-2", 64, 0.9), finetuned("IMDB", 256, 0.8), finetuned("IMDB", 512, 0.85)])
+def test_the_original_stands_once_and_other_lengths_nowhere() -> None:
+    healed = finetuned("SST-2", 64, 0.9)
+    original = {"label": "original, full attention"}
+    rows = [finetuned("SST-2", 64, 0.9), finetuned("IMDB", 256, 0.8), finetuned("IMDB", 512, 0.85), healed]
+    for row in rows:
+        row["settings"] |= original
+    healed["settings"] |= {"healing_tokens": 9}
+    heads, body = finetunings(of_this_version(rows))
     assert heads == ["healed on, tokens", "model", "SST-2", "IMDB", "average", "against the original", "seeds"]
-    assert [line[:4] for line in body] == [
-        ["0", "original", "90.0 (93.1)", "80.0 (94.1)"],
-        ["0, cut at 512 tokens", "original", "–", "85.0 (94.1)"],
-    ]
-    _, apart = finetunings([finetuned("SST-2", 64, 0.9), finetuned("IMDB", 512, 0.85)])
-    assert [line[2:5] for line in apart] == [["90.0 (93.1)", "–", "90.00"], ["–", "85.0 (94.1)", "85.00"]]
+    assert [line[:4] for line in body] == [["0", "original, full attention", "90.0 (93.1)", "80.0 (94.1)"]]
 
 
 def test_a_linformer_of_the_older_version_is_left_out() -> None:
