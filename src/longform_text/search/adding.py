@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,11 +98,9 @@ class Adding:
     def _pass(self, name: str, characters: int, tokens: int = 0) -> None:
         """Count what was read of a file."""
         taken = min(characters, self._left[name])
-        self._left[name], self._seen, self._planned = (
-            self._left[name] - taken,
-            self._seen + taken,
-            self._planned + tokens,
-        )
+        self._left[name] -= taken
+        self._seen += taken
+        self._planned += tokens
 
     def run(self, text_field: str, told: Callable[[int], None]) -> None:
         """Read all; ``told`` is called with the tokens of each passage that is encoded."""
@@ -152,10 +150,10 @@ class Adding:
                 store.put(self._database, {name: entry})
                 if isinstance(event, Part):
                     self._append(event, next(vectors))
-                    entry = replace(entry, documents=entry.documents + event.last)
+                    entry = entry._replace(documents=entry.documents + event.last)
                 else:
                     size = ANEW if event.anew else entry.size
-                    entry = replace(entry, size=size, whole=event.whole, reason=event.reason)
+                    entry = entry._replace(size=size, whole=event.whole, reason=event.reason)
                 self._entries[name] = entry
                 store.put(self._database, {name: entry})
 

@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -249,5 +248,5 @@ def _entry(path: Path, known: FileEntry | None, text_field: str) -> FileEntry | 
     except OSError as error:
         return FileEntry(ANEW, 0, "", reason=f"it cannot be read ({error.strerror})")
     if known and (known.key, known.how) == (key, how) and known.size != ANEW:
-        return replace(known, size=state[0], changed=state[1])
+        return known._replace(size=state[0], changed=state[1])
     return FileEntry(*state, key, how)

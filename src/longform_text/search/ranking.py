@@ -16,6 +16,7 @@ from longform_text.search.words import asked_words, words_of
 
 FUSION = 60  # of reciprocal ranks (Cormack, Clarke and Buettcher 2009)
 RANKED = 2000  # that get a rank by words: beyond, a rank is worth a thirtieth of the first
+ABOVE = 1.0  # weight of a word in titles and headings, beside 1 in the text
 COMMON = 1 / 2  # of all documents: words that more of them have are not marked
 COVERED, FITS = 1 / 4, 0.36  # a document fits where nearness and the share of the question's words come to that
 
@@ -52,29 +53,23 @@ class Searched(NamedTuple):
     @classmethod
     def of(cls, database: sqlite3.Connection, before: Self | None = None) -> Self:
         """The passages of an index as it is now; what was there ``before`` is not read again."""
-        changes = store.about(database)[1]
+        identity, changes = store.about(database)
         if before and before.changes == changes:
             return before
-        known = before is not None and len(before.parts) > 0
-        new = cls._after(database, changes, int(before.parts[-1]) if before and known else -1)
-        if not before or not known:
-            return new
-        there = [id for (id,) in database.execute("SELECT id FROM vectors")]
-        kept = np.isin(before.parts, there)
-        pairs: Any = zip(before[1:], new[1:], strict=True)
-        return cls(changes, *(np.concatenate([old[kept], added]) for old, added in pairs))
-
-    @classmethod
-    def _after(cls, database: sqlite3.Connection, changes: int, last: int) -> Self:
-        """The passages of the parts after the ``last`` one."""
+        last = int(before.parts[-1]) if before and len(before.parts) else -1
         query = "SELECT id, first, document, vectors FROM vectors WHERE id > ? ORDER BY id"
         rows = database.execute(query, (last,)).fetchall()
-        features = store.about(database)[0].get("dimensions") or 1
+        features = identity.get("dimensions") or 1
         sizes = np.array([len(blob) // (4 * features) for *_, blob in rows], np.int64)
         inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        columns = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).repeat(sizes, axis=0)
+        parts, first, documents = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).repeat(sizes, axis=0).T
         vectors = np.frombuffer(b"".join(blob for *_, blob in rows), np.float32).reshape(-1, features)
-        return cls(changes, columns[:, 0], columns[:, 1] + inside, columns[:, 2], vectors)
+        new = cls(changes, parts, first + inside, documents, vectors)
+        if not before or last < 0:
+            return new
+        kept = np.isin(before.parts, [id for (id,) in database.execute("SELECT id FROM vectors")])
+        pairs: Any = zip(before[1:], new[1:], strict=True)
+        return cls(changes, *(np.concatenate([old[kept], added]) for old, added in pairs))
 
     def best(
         self,
@@ -113,8 +108,8 @@ class Searched(NamedTuple):
         return hits
 
     def _within(self, database: sqlite3.Connection, files: set[str]) -> Self:
-        of_files = database.execute("SELECT documents.id, files.name FROM documents JOIN files ON files.id = file")
-        kept = np.isin(self.documents, [id for id, name in of_files if name in files])
+        documents = database.execute("SELECT id, file FROM documents")
+        kept = np.isin(self.documents, [id for id, name in documents if name in files])
         columns: Any = self[1:]
         return type(self)(self.changes, *(column[kept] for column in columns))
 
@@ -144,11 +139,13 @@ def bm25(
     words: Iterable[str],
     ids: np.ndarray,
     most: int = -1,
+    above: float = ABOVE,
 ) -> np.ndarray:
     """BM25 (n,) of the rows ``ids`` (n,), ascending, of a table of words; 0 for those that have none, and, unless it is
-    -1, for those that are not among the best ``most``.
+    -1, for those that are not among the best ``most``. ``above``: weight of words in titles and headings.
     """
-    query = f"SELECT rowid, -bm25({table}) AS score FROM {table} WHERE {table} MATCH ? ORDER BY score DESC LIMIT ?"
+    scored = f"SELECT rowid, -bm25({table}, {above}, 1.0) AS score FROM {table}"
+    query = f"{scored} WHERE {table} MATCH ? ORDER BY score DESC LIMIT ?"
     found = np.array(database.execute(query, (_any(words), most)).fetchall(), np.float64).reshape(-1, 2)
     found, scores = found[np.isin(found[:, 0], ids)], np.zeros(len(ids))
     scores[np.searchsorted(ids, found[:, 0])] = found[:, 1]
@@ -170,8 +167,8 @@ def _having(database: sqlite3.Connection, words: list[str], document: int | None
 
 
 def _hit(database: sqlite3.Connection, passage: int, words: set[str], score: float, *, fits: bool) -> Hit:
-    row = """SELECT documents.name, files.name, title, unit, headings, number, start, "end", text FROM passages
-        JOIN documents ON documents.id = document JOIN files ON files.id = file WHERE passages.id = ?"""
+    row = """SELECT name, file, title, unit, headings, number, start, "end", text FROM passages
+        JOIN documents ON documents.id = document WHERE passages.id = ?"""
     name, file, title, unit, headings, number, start, end, text = database.execute(row, (passage,)).fetchone()
     marks = marked(text, words)
     place = place_of(unit, number, start, end, text[: marks[0][0]] if marks else "")
