@@ -18,7 +18,7 @@ import numpy as np
 
 from longform.conversion.shipped import BUNDLED
 from longform_lab.evaluation.comparison import bootstrap
-from longform_lab.experiments.folder_files import Question, make_folder, questions
+from longform_lab.experiments.folder_files import REAL, Question, make_folder, questions
 from longform_lab.records import RECORDS, Record, append_records
 from longform_text.inference.encoders import Encoder
 from longform_text.search import ranking, store
@@ -174,9 +174,9 @@ def fitting(scores: Scores, answered: np.ndarray, second: np.ndarray) -> dict[st
 
 
 def groups(asked: Sequence[Question]) -> dict[str, np.ndarray]:
-    """Which questions (Q,) each group has: a language, or a place of the answer."""
+    """Which questions (Q,) each group has: a language, or a place of an answer that was written for it."""
     kinds = [(each.language, each.place) for each in asked]
-    names = dict.fromkeys([*(language for language, _ in kinds), *(place for _, place in kinds)])
+    names = dict.fromkeys([*(language for language, _ in kinds), *(place for _, place in kinds if place != REAL)])
     return {name: np.array([name in kind for kind in kinds]) for name in names}
 
 

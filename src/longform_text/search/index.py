@@ -132,7 +132,8 @@ class Index:
             adding = Adding(self._model, database, before, waiting, scan.paths)
             adding.run(text_field, self._progress(adding, shown=progress and bool(waiting)))
             after = store.entries_of(database)
-        passed = {name: entry.reason for name, entry in after.items() if entry.is_newly_passed_over(before.get(name))}
+        known = {name: entry.reason for name, entry in before.items()}
+        passed = {name: entry.reason for name, entry in after.items() if entry.reason not in ("", known.get(name))}
         read, seconds = sum(after[name].whole for name in waiting), time.perf_counter() - started
         self.report = Report(read, len(scan.gone), adding.tokens, seconds, passed, (*older, *scan.remarks))
         return self

@@ -72,10 +72,6 @@ class FileEntry(NamedTuple):
         """Whether the file has another content, or is read otherwise, than what of it was in the index ``before``."""
         return before is not None and (self.key, self.how) != (before.key, before.how)
 
-    def is_newly_passed_over(self, before: "FileEntry | None") -> bool:
-        """Whether it has a reason that it had not ``before``."""
-        return bool(self.reason) and (before is None or self.reason != before.reason)
-
     @property
     def waits(self) -> bool:
         """Whether the file is still to be read, as a whole or in part."""
@@ -165,9 +161,6 @@ class Store:
             raise CheckpointError(f'"{self.path}" is damaged ({error}): {WAY_OUT}') from error
 
 
-Indexed = tuple[int, str, str]  # a row of words: its number, words above, words of the text
-
-
 @contextlib.contextmanager
 def changing(database: sqlite3.Connection) -> Generator[None]:
     """A transaction, which is there whole or not at all."""
@@ -240,6 +233,9 @@ def finish(database: sqlite3.Connection, document: int) -> None:
     """Mark a document as whole, and index its words."""
     database.execute("UPDATE documents SET whole = 1 WHERE id = ?", (document,))
     _index(database, "document_words", _indexed(database, document)[1])
+
+
+Indexed = tuple[int, str, str]  # a row of words: its number, words above, words of the text
 
 
 def _indexed(database: sqlite3.Connection, document: int) -> tuple[list[Indexed], list[Indexed]]:
