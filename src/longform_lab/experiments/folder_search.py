@@ -23,37 +23,35 @@ from longform_lab.records import RECORDS, Record, append_records
 from longform_text.inference.encoders import Encoder
 from longform_text.search import ranking, store
 from longform_text.search.index import Index
-from longform_text.search.ranking import FUSION, Asked, Searched, bm25
+from longform_text.search.ranking import Asked, Searched, bm25
 from longform_text.search.words import asked_words
 
 DEPTH, SHOWN = 10, 5  # places that count; documents that the command line shows
 INDEX, ORIGINAL = "index", "all-MiniLM-L6-v2.npz"
 ABOVE = (0.5, 1.0, 2.0, 4.0)  # weights of words in titles and headings
-VECTORS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # shares of the vectors' ranks
-BEST_PASSAGE = (0.0, 0.25, 0.5, 0.75, 1.0)  # shares of the best passage in BM25; the rest is the document's
-CONSTANTS = (10, FUSION)  # of reciprocal ranks
+SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)  # of words; the rest is the vectors'
+BEST_PASSAGE = (0.0, 0.5, 1.0)  # shares of the best passage in BM25; the rest is the document's
 COVERED, FITS = (0.0, 0.125, 0.25, 0.5, 1.0), np.arange(0.1, 1.5, 0.01)
 
 
 class Weights(NamedTuple):
-    """Weights of a fusion: of vectors, of the best passage's BM25, of titles and headings, and the ranks' constant."""
+    """Shares of words in all and of the best passage in words, and weights of words in titles and headings."""
 
-    vectors: float = 0.5
-    passage: float = 0.5
-    title: float = 1.0
-    headings: float = 1.0
-    constant: int = FUSION
+    words: float = ranking.WORDS
+    passage: float = 0.0
+    title: float = ranking.ABOVE
+    headings: float = ranking.ABOVE
 
 
 class Scores:
-    """Ranks (Q, G) of the documents of an index for the questions; infinite where no word is found.
+    """Scores (Q, G) of the documents of an index for the questions.
 
     ``near``: by the nearest passage, of each encoder; ``whole`` and ``best``: by BM25 of documents, and of their best
     passages, for each weight of titles and headings; ``shares`` of a question's words that a document has.
     """
 
     def __init__(self, output: Path, asked: Sequence[Question]) -> None:
-        self.near, self.cosines = dict[str, np.ndarray](), dict[str, np.ndarray]()
+        self.near = dict[str, np.ndarray]()
         self.whole, self.best = dict[float, np.ndarray](), dict[float, np.ndarray]()
         with store.Store(output / INDEX).reading() as database:
             self.searched = Searched.of(database)
@@ -72,8 +70,7 @@ class Scores:
             of_documents = [bm25(database, "document_words", each, self.documents, above=weight) for each in words]
             ids = self.searched.passages
             of_passages = [bm25(database, "passage_words", each, ids, above=weight) for each in words]
-            self.whole[weight] = _ranks(np.stack(of_documents), least=0)
-            self.best[weight] = _ranks(self._best(np.stack(of_passages)), least=0)
+            self.whole[weight], self.best[weight] = np.stack(of_documents), self._best(np.stack(of_passages))
         counted = [Asked.of(database, each) for each in words]
         self.shares = np.array([[each.share(database, at) for at in self.documents.tolist()] for each in counted])
 
@@ -85,27 +82,35 @@ class Scores:
 
     def read(self, name: str, vectors: np.ndarray, asked: np.ndarray) -> None:
         """Keep how near passages (N, D) are to questions (Q, D)."""
-        self.cosines[name] = self._best(asked @ vectors.T)
-        self.near[name] = _ranks(self.cosines[name])
+        self.near[name] = self._best(asked @ vectors.T)
 
     def fused(self, name: str, weights: Weights) -> np.ndarray:
-        """Scores (Q, G) by ranks of an encoder and of words."""
-        vectors, passage, title, headings, constant = weights
-        by_words = passage / (constant + self.best[headings]) + (1 - passage) / (constant + self.whole[title])
-        return vectors / (constant + self.near[name]) + (1 - vectors) * by_words
+        """Scores (Q, G) by the nearness of an encoder and by words, each a share of the largest."""
+        best, whole = _share_of_best(self.best[weights.headings]), _share_of_best(self.whole[weights.title])
+        by_words = weights.passage * best + (1 - weights.passage) * whole
+        return (1 - weights.words) * _share_of_best(self.near[name]) + weights.words * by_words
 
-    def found(self, name: str, weights: Weights) -> np.ndarray:
-        """1 / place (Q,) of the right file among files by their best document, 0 below the tenth."""
+    def by_ranks(self, name: str) -> np.ndarray:
+        """Scores (Q, G) by reciprocal ranks (Cormack, Clarke and Buettcher 2009), words twice with half the weight."""
+        by_words = 1 / (60 + _ranks(self.best[1.0], least=0)) + 1 / (60 + _ranks(self.whole[1.0], least=0))
+        return 1 / (60 + _ranks(self.near[name])) + by_words / 2
+
+    def found(self, fused: np.ndarray) -> np.ndarray:
+        """1 / place (Q,) of the right file among files by their best document's score (Q, G), 0 below the tenth."""
         scores = np.zeros((len(self.files), len(self.right)))
-        np.maximum.at(scores, self.of_file, self.fused(name, weights).T)
+        np.maximum.at(scores, self.of_file, fused.T)
         places = np.where(self.right, _ranks(scores.T, least=0), np.inf).min(axis=1)
         return np.where(places <= DEPTH, 1 / places, 0.0)
 
     def fit(self, name: str, covered: float) -> np.ndarray:
         """The best fit (Q,) of the documents that are shown: nearness, and so much for the share of the words."""
-        fits = self.cosines[name] + covered * self.shares
+        fits = self.near[name] + covered * self.shares
         shown = np.argsort(-self.fused(name, Weights()), axis=1, kind="stable")[:, :SHOWN]
         return np.take_along_axis(fits, shown, axis=1).max(axis=1)
+
+
+def _share_of_best(scores: np.ndarray) -> np.ndarray:
+    return scores / np.abs(scores).max(axis=1, keepdims=True).clip(min=1e-12)
 
 
 def _ranks(scores: np.ndarray, least: float = -np.inf) -> np.ndarray:
@@ -142,15 +147,15 @@ def contenders(scores: Scores, index: Index, asked: Sequence[Question]) -> dict[
     """1 / place (Q,) of the right file of each contender; the weights that were chosen are printed."""
     found, second = {"longform": by_search(index, asked)}, halves(asked)
     grids = {
-        ("chosen", "longform"): [Weights(*each) for each in product(VECTORS, BEST_PASSAGE, ABOVE, ABOVE, CONSTANTS)],
-        ("bm25", "longform"): [Weights(0.0, *each) for each in product(BEST_PASSAGE, ABOVE, ABOVE)],
-        ("minilm", "minilm"): [Weights(1.0)],
-        ("minilm_bm25", "minilm"): [Weights(share) for share in VECTORS],
+        ("chosen", "longform"): [Weights(*each) for each in product(SHARES, BEST_PASSAGE, ABOVE, ABOVE)],
+        ("bm25", "longform"): [Weights(1.0, *each) for each in product(BEST_PASSAGE, ABOVE, ABOVE)],
+        ("minilm", "minilm"): [Weights(0.0)],
+        ("minilm_bm25", "minilm"): [Weights(share) for share in SHARES],
     }
     for (name, encoder), grid in grids.items():
-        found[name], weights = crossed({each: scores.found(encoder, each) for each in grid}, second)
+        found[name], weights = crossed({each: scores.found(scores.fused(encoder, each)) for each in grid}, second)
         print(name, *map(tuple, weights), sep="  ")
-    return found
+    return found | {"ranks": scores.found(scores.by_ranks("longform"))}
 
 
 def fitting(scores: Scores, answered: np.ndarray, second: np.ndarray) -> dict[str, float]:
@@ -181,35 +186,22 @@ def groups(asked: Sequence[Question]) -> dict[str, np.ndarray]:
 
 
 def records(found: dict[str, np.ndarray], asked: Sequence[Question], about: dict[str, Any]) -> list[Record]:
-    """Shares of all questions, with intervals and differences from ``longform search``, and of each group."""
-    made = []
-    kinds = {"first": 1.0, "among three": 1 / 3, "MRR@10": None}
-    for kind, least in kinds.items():
-        values = {name: own if least is None else (own >= least - 1e-9) * 1.0 for name, own in found.items()}
-        metrics = dict[str, Any]()
-        for name, own in values.items():
-            metrics[name], metrics[f"{name}_low"], metrics[f"{name}_high"] = bootstrap(own)
-            ahead = bootstrap(values["longform"] - own)
-            metrics |= {
-                f"ahead_of_{name}": ahead[0],
-                f"ahead_of_{name}_low": ahead[1],
-                f"ahead_of_{name}_high": ahead[2],
-            }
+    """Shares of all questions, with intervals and how much ``longform search`` is ahead, and of each group."""
+    three = {name: (own >= 1 / 3 - 1e-9) * 1.0 for name, own in found.items()}
+    shown = {"first": {name: (own == 1) * 1.0 for name, own in found.items()}, "among three": three, "MRR@10": found}
+    made = list[tuple[str, int, dict[str, Any]]]()
+    for kind, values in shown.items():
+        metrics: dict[str, Any] = {name: float(own.mean()) for name, own in values.items()}
+        metrics |= {f"{name}_interval": list(bootstrap(own)[1:]) for name, own in values.items()}
+        metrics |= {f"ahead_of_{name}": list(bootstrap(values["longform"] - own)) for name, own in values.items()}
         metrics["per_question"] = [own.tolist() for own in values.values()]
-        made.append(
-            Record(
-                name="folder_search", settings={"group": f"all: {kind}", "count": len(asked), **about}, metrics=metrics
-            )
-        )
-        if kind == "among three":
-            by_group = {
-                name: {each: float(own[of].mean()) for each, own in values.items()}
-                for name, of in groups(asked).items()
-            }
+        made.append((f"all: {kind}", len(asked), metrics))
     for name, of in groups(asked).items():
-        settings = {"group": name, "count": int(of.sum()), **about}
-        made.append(Record(name="folder_search", settings=settings, metrics=by_group[name]))
-    return made
+        made.append((name, int(of.sum()), {each: float(own[of].mean()) for each, own in three.items()}))
+    return [
+        Record(name="folder_search", settings={"group": group, "count": count, **about}, metrics=metrics)
+        for group, count, metrics in made
+    ]
 
 
 def main() -> None:
@@ -235,7 +227,7 @@ def main() -> None:
         name="folder_search", settings={"group": "fits", **about}, metrics=fitting(scores, answered, halves(every))
     )
     for record in (*made, fits):
-        shown = {name: round(value, 3) for name, value in record.metrics.items() if isinstance(value, float)}
+        shown = {name: value for name, value in record.metrics.items() if name != "per_question"}
         print(record.settings["group"], shown)
     append_records(RECORDS / "folder_search.jsonl", [*made, fits])
 

@@ -100,7 +100,7 @@ class Index:
 
     def passed_over(self) -> dict[str, str]:
         """Why files, or parts of them, are not searched, by name."""
-        return {name: entry.reason for name, entry in self.files.items() if entry.reason}
+        return _reasons(self.files)
 
     def __len__(self) -> int:
         """Passages."""
@@ -132,8 +132,8 @@ class Index:
             adding = Adding(self._model, database, before, waiting, scan.paths)
             adding.run(text_field, self._progress(adding, shown=progress and bool(waiting)))
             after = store.entries_of(database)
-        known = {name: entry.reason for name, entry in before.items()}
-        passed = {name: entry.reason for name, entry in after.items() if entry.reason not in ("", known.get(name))}
+        known, now = _reasons(before), _reasons(after)
+        passed = {name: reason for name, reason in now.items() if reason != known.get(name)}
         read, seconds = sum(after[name].whole for name in waiting), time.perf_counter() - started
         self.report = Report(read, len(scan.gone), adding.tokens, seconds, passed, (*older, *scan.remarks))
         return self
@@ -143,9 +143,9 @@ class Index:
     ) -> list[Hit]:
         """The ``k`` best documents for a question, the best ``passages`` of each.
 
-        Documents are ranked by their nearest passage and by BM25, passages by their vector and by BM25, and both ranks
-        are fused. ``within``: folders and files that are searched; None: all. Raises InputError for an empty question,
-        ConfigurationError for less than one document or passage.
+        Documents are ranked by their nearest passage and by BM25, passages by their vector and by BM25. ``within``:
+        folders and files that are searched; None: all. Raises InputError for an empty question, ConfigurationError for
+        less than one document or passage.
         """
         question = question.encode("utf-8", "replace").decode()  # bytes of a terminal need not be UTF-8
         if not question.strip():
@@ -231,6 +231,10 @@ class Index:
 
     def _name(self, path: str) -> str:
         return written(os.path.relpath(path, self.folder.parent))
+
+
+def _reasons(files: Mapping[str, FileEntry]) -> dict[str, str]:
+    return {name: entry.reason for name, entry in files.items() if entry.reason}
 
 
 def _entry(path: Path, known: FileEntry | None, text_field: str) -> FileEntry | None:

@@ -66,4 +66,4 @@ def test_what_is_chosen_on_a_half_is_reported_on_the_other() -> None:
 
 
 def test_weights_are_the_shipped_ones() -> None:
-    assert Weights() == (0.5, 0.5, 1.0, 1.0, 60)
+    assert Weights() == (0.5, 0.0, 1.0, 1.0)
