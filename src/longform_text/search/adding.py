@@ -2,10 +2,10 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -64,14 +64,10 @@ class Part(NamedTuple):
 
 
 class End(NamedTuple):
-    """A file was read, as a ``whole`` or not; ``reason``: why it, or a part of it, is passed over; ``anew``: look again
-    at the next call.
-    """
+    """A file was read; ``facts``: fields of its entry that are known now."""
 
     file: str
-    whole: bool
-    reason: str
-    anew: bool = False
+    facts: dict[str, Any]
     tokens: int = 0
 
 
@@ -98,11 +94,9 @@ class Adding:
     def _pass(self, name: str, characters: int, tokens: int = 0) -> None:
         """Count what was read of a file."""
         taken = min(characters, self._left[name])
-        self._left[name], self._seen, self._planned = (
-            self._left[name] - taken,
-            self._seen + taken,
-            self._planned + tokens,
-        )
+        self._left[name] -= taken
+        self._seen += taken
+        self._planned += tokens
 
     def run(self, text_field: str, told: Callable[[int], None]) -> None:
         """Read all; ``told`` is called with the tokens of each passage that is encoded."""
@@ -122,7 +116,7 @@ class Adding:
             for item in self._documents(name, text_field):
                 if isinstance(item, End):
                     self._pass(name, self._left[name])
-                    yield item._replace(reason=item.reason or "; ".join(notes))
+                    yield item._replace(facts={"reason": "; ".join(notes)} | item.facts)
                     continue
                 notes += [item.note] if item.note else []
                 document = Begun(name, item, self._model.plan(item.text), Places.of(item), *(begun or ()))
@@ -135,9 +129,10 @@ class Adding:
         try:
             yield from islice(read_file(self._paths[name], name, text_field), self._entries[name].documents, None)
         except Exception as error:  # libraries fail in all ways
-            yield End(name, False, reason_of(error), anew=isinstance(error, OSError | MissingDependencyError))
+            anew = {"size": ANEW} if isinstance(error, OSError | MissingDependencyError) else {}
+            yield End(name, {"reason": reason_of(error), **anew})
         else:
-            yield End(name, True, "")
+            yield End(name, {"whole": True})
 
     def _write(self, batch: list[Part | End], told: Callable[[int], None]) -> None:
         """Encode the parts of a batch, and write it as a whole."""
@@ -149,13 +144,11 @@ class Adding:
                     store.forget(self._database, [name])
                     self._stale.remove(name)
                 entry = self._entries[name]
-                store.put(self._database, {name: entry})
                 if isinstance(event, Part):
                     self._append(event, next(vectors))
-                    entry = replace(entry, documents=entry.documents + event.last)
+                    entry = entry._replace(documents=entry.documents + event.last)
                 else:
-                    size = ANEW if event.anew else entry.size
-                    entry = replace(entry, size=size, whole=event.whole, reason=event.reason)
+                    entry = entry._replace(**event.facts)
                 self._entries[name] = entry
                 store.put(self._database, {name: entry})
 

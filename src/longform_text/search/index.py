@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -101,7 +100,7 @@ class Index:
 
     def passed_over(self) -> dict[str, str]:
         """Why files, or parts of them, are not searched, by name."""
-        return {name: entry.reason for name, entry in self.files.items() if entry.reason}
+        return _reasons(self.files)
 
     def __len__(self) -> int:
         """Passages."""
@@ -133,7 +132,8 @@ class Index:
             adding = Adding(self._model, database, before, waiting, scan.paths)
             adding.run(text_field, self._progress(adding, shown=progress and bool(waiting)))
             after = store.entries_of(database)
-        passed = {name: entry.reason for name, entry in after.items() if entry.is_newly_passed_over(before.get(name))}
+        known, now = _reasons(before), _reasons(after)
+        passed = {name: reason for name, reason in now.items() if reason != known.get(name)}
         read, seconds = sum(after[name].whole for name in waiting), time.perf_counter() - started
         self.report = Report(read, len(scan.gone), adding.tokens, seconds, passed, (*older, *scan.remarks))
         return self
@@ -143,9 +143,9 @@ class Index:
     ) -> list[Hit]:
         """The ``k`` best documents for a question, the best ``passages`` of each.
 
-        Documents are ranked by their nearest passage and by BM25, passages by their vector and by BM25, and both ranks
-        are fused. ``within``: folders and files that are searched; None: all. Raises InputError for an empty question,
-        ConfigurationError for less than one document or passage.
+        Documents are ranked by their nearest passage and by BM25, passages by their vector and by BM25. ``within``:
+        folders and files that are searched; None: all. Raises InputError for an empty question, ConfigurationError for
+        less than one document or passage.
         """
         question = question.encode("utf-8", "replace").decode()  # bytes of a terminal need not be UTF-8
         if not question.strip():
@@ -233,6 +233,10 @@ class Index:
         return written(os.path.relpath(path, self.folder.parent))
 
 
+def _reasons(files: Mapping[str, FileEntry]) -> dict[str, str]:
+    return {name: entry.reason for name, entry in files.items() if entry.reason}
+
+
 def _entry(path: Path, known: FileEntry | None, text_field: str) -> FileEntry | None:
     """The entry of a file, the ``known`` one where it has not changed; None where it is gone meanwhile."""
     how = option_of(path, text_field)
@@ -249,5 +253,5 @@ def _entry(path: Path, known: FileEntry | None, text_field: str) -> FileEntry | 
     except OSError as error:
         return FileEntry(ANEW, 0, "", reason=f"it cannot be read ({error.strerror})")
     if known and (known.key, known.how) == (key, how) and known.size != ANEW:
-        return replace(known, size=state[0], changed=state[1])
+        return known._replace(size=state[0], changed=state[1])
     return FileEntry(*state, key, how)

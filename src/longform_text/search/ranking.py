@@ -1,4 +1,4 @@
-"""Passages ranked for a question: by the nearness of vectors and by words (BM25), fused by reciprocal ranks.
+"""Passages ranked for a question: by the nearness of vectors and by words (BM25), each as a share of the best.
 
 Axes: N passages, G documents, D embedding size.
 """
@@ -14,8 +14,9 @@ from longform_text.search import store
 from longform_text.search.reading import ENDS
 from longform_text.search.words import asked_words, words_of
 
-FUSION = 60  # of reciprocal ranks (Cormack, Clarke and Buettcher 2009)
-RANKED = 2000  # that get a rank by words: beyond, a rank is worth a thirtieth of the first
+WORDS = 1 / 2  # share of words in scores; the rest is that of nearness
+SCORED = 2000  # that get a score by words
+ABOVE = 1.0  # weight of a word in titles and headings, beside 1 in the text
 COMMON = 1 / 2  # of all documents: words that more of them have are not marked
 COVERED, FITS = 1 / 4, 0.36  # a document fits where nearness and the share of the question's words come to that
 
@@ -23,7 +24,7 @@ COVERED, FITS = 1 / 4, 0.36  # a document fits where nearness and the share of t
 class Hit(NamedTuple):
     """A passage that was found. ``file``: its document's; ``headings``: those above it; ``place``: the page or line of
     its first marked word, or characters from-to; ``marks``: characters from-to in ``passage`` of the question's words;
-    ``score``: of the document, a sum of reciprocal ranks; ``fits``: whether the document may well answer.
+    ``score``: of the document, at most 1; ``fits``: whether the document may well answer.
     """
 
     document: str
@@ -52,29 +53,27 @@ class Searched(NamedTuple):
     @classmethod
     def of(cls, database: sqlite3.Connection, before: Self | None = None) -> Self:
         """The passages of an index as it is now; what was there ``before`` is not read again."""
-        changes = store.about(database)[1]
+        identity, changes = store.about(database)
         if before and before.changes == changes:
             return before
-        known = before is not None and len(before.parts) > 0
-        new = cls._after(database, changes, int(before.parts[-1]) if before and known else -1)
-        if not before or not known:
+        last = int(before.parts[-1]) if before and len(before.parts) else -1
+        new = cls._after(database, last, identity.get("dimensions") or 1, changes)
+        if not before or last < 0:
             return new
-        there = [id for (id,) in database.execute("SELECT id FROM vectors")]
-        kept = np.isin(before.parts, there)
+        kept = np.isin(before.parts, [id for (id,) in database.execute("SELECT id FROM vectors")])
         pairs: Any = zip(before[1:], new[1:], strict=True)
         return cls(changes, *(np.concatenate([old[kept], added]) for old, added in pairs))
 
     @classmethod
-    def _after(cls, database: sqlite3.Connection, changes: int, last: int) -> Self:
+    def _after(cls, database: sqlite3.Connection, last: int, features: int, changes: int) -> Self:
         """The passages of the parts after the ``last`` one."""
         query = "SELECT id, first, document, vectors FROM vectors WHERE id > ? ORDER BY id"
         rows = database.execute(query, (last,)).fetchall()
-        features = store.about(database)[0].get("dimensions") or 1
         sizes = np.array([len(blob) // (4 * features) for *_, blob in rows], np.int64)
         inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        columns = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).repeat(sizes, axis=0)
+        parts, first, documents = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).repeat(sizes, axis=0).T
         vectors = np.frombuffer(b"".join(blob for *_, blob in rows), np.float32).reshape(-1, features)
-        return cls(changes, columns[:, 0], columns[:, 1] + inside, columns[:, 2], vectors)
+        return cls(changes, parts, first + inside, documents, vectors)
 
     def best(
         self,
@@ -88,23 +87,21 @@ class Searched(NamedTuple):
         """The best ``passages`` of each of the ``k`` best documents, of ``files`` (None: all); ``vector`` (D,) is the
         question's.
 
-        A document's ranks are that of its nearest passage, and the mean of those by the words of all of it and of its
-        best passage (BM25); a passage's, of its own.
+        A document's score is the mean of that of its nearest passage and of that of all its words (BM25), each as a
+        share of the best document's; so is a passage's among passages.
         """
         within = self if files is None else self._within(database, files)
         if not len(within.passages):
             return []
-        words, most = asked_words(question), RANKED if files is None else -1
+        words, most = asked_words(question), SCORED if files is None else -1
         documents, groups = np.unique(within.documents, return_inverse=True)
         near = within.vectors @ vector
         own_words = bm25(database, "passage_words", words, within.passages, most)
-        nearest, best = np.full(len(documents), -np.inf), np.zeros(len(documents))
+        nearest = np.full(len(documents), -np.inf)
         np.maximum.at(nearest, groups, near)
-        np.maximum.at(best, groups, own_words)
-        whole = bm25(database, "document_words", words, documents, most)
-        ranked = reciprocal_ranks(near) + reciprocal_ranks(own_words, above=0)
-        by_words = (reciprocal_ranks(whole, above=0) + reciprocal_ranks(best, above=0)) / 2
-        fused, asked, hits = reciprocal_ranks(nearest) + by_words, Asked.of(database, words), list[Hit]()
+        ranked = fused_scores(near, own_words)
+        fused = fused_scores(nearest, bm25(database, "document_words", words, documents, most))
+        asked, hits = Asked.of(database, words), list[Hit]()
         for at in best_first(fused)[:k]:
             fits = bool(nearest[at] + COVERED * asked.share(database, int(documents[at])) >= FITS)
             own = np.flatnonzero(groups == at)
@@ -113,8 +110,8 @@ class Searched(NamedTuple):
         return hits
 
     def _within(self, database: sqlite3.Connection, files: set[str]) -> Self:
-        of_files = database.execute("SELECT documents.id, files.name FROM documents JOIN files ON files.id = file")
-        kept = np.isin(self.documents, [id for id, name in of_files if name in files])
+        documents = database.execute("SELECT id, file FROM documents")
+        kept = np.isin(self.documents, [id for id, name in documents if name in files])
         columns: Any = self[1:]
         return type(self)(self.changes, *(column[kept] for column in columns))
 
@@ -144,11 +141,13 @@ def bm25(
     words: Iterable[str],
     ids: np.ndarray,
     most: int = -1,
+    above: float = ABOVE,
 ) -> np.ndarray:
     """BM25 (n,) of the rows ``ids`` (n,), ascending, of a table of words; 0 for those that have none, and, unless it is
-    -1, for those that are not among the best ``most``.
+    -1, for those that are not among the best ``most``. ``above``: weight of words in titles and headings.
     """
-    query = f"SELECT rowid, -bm25({table}) AS score FROM {table} WHERE {table} MATCH ? ORDER BY score DESC LIMIT ?"
+    scored = f"SELECT rowid, -bm25({table}, {above}, 1.0) AS score FROM {table}"
+    query = f"{scored} WHERE {table} MATCH ? ORDER BY score DESC LIMIT ?"
     found = np.array(database.execute(query, (_any(words), most)).fetchall(), np.float64).reshape(-1, 2)
     found, scores = found[np.isin(found[:, 0], ids)], np.zeros(len(ids))
     scores[np.searchsorted(ids, found[:, 0])] = found[:, 1]
@@ -170,8 +169,8 @@ def _having(database: sqlite3.Connection, words: list[str], document: int | None
 
 
 def _hit(database: sqlite3.Connection, passage: int, words: set[str], score: float, *, fits: bool) -> Hit:
-    row = """SELECT documents.name, files.name, title, unit, headings, number, start, "end", text FROM passages
-        JOIN documents ON documents.id = document JOIN files ON files.id = file WHERE passages.id = ?"""
+    row = """SELECT name, file, title, unit, headings, number, start, "end", text FROM passages
+        JOIN documents ON documents.id = document WHERE passages.id = ?"""
     name, file, title, unit, headings, number, start, end, text = database.execute(row, (passage,)).fetchone()
     marks = marked(text, words)
     place = place_of(unit, number, start, end, text[: marks[0][0]] if marks else "")
@@ -201,8 +200,10 @@ def best_first(scores: np.ndarray) -> np.ndarray:
     return np.argsort(-scores, kind="stable")
 
 
-def reciprocal_ranks(scores: np.ndarray, above: float = -np.inf) -> np.ndarray:
-    """1 / (60 + rank) of each of ``scores`` (N,), ranks from 1 for the highest; 0 for those that are not ``above``."""
-    ranks = np.empty(len(scores))
-    ranks[best_first(scores)] = np.arange(1, len(scores) + 1)
-    return np.where(scores > above, 1 / (FUSION + ranks), 0.0)
+def fused_scores(near: np.ndarray, words: np.ndarray, share: float = WORDS) -> np.ndarray:
+    """Scores (N,) by nearness and by BM25, each as a share of its largest: a convex combination (Bruch et al. 2023).
+
+    Unlike ranks, they let nearness count little where all is about as near, as in a language unknown to the model.
+    """
+    by_near, by_words = (scores / max(np.abs(scores).max(), 1e-12) for scores in (near, words))
+    return (1 - share) * by_near + share * by_words

@@ -1,7 +1,7 @@
 """The index on the disk: one SQLite file, ``index.sqlite``, in a folder of its own.
 
     about           the model and how texts were cut, and a number that grows with each change
-    files           each file: size, time of its last change, digest, how it was read, or why it is passed over
+    files           by name: size, time of the last change, digest, how each was read, or why it is passed over
     documents       of each file, with title; ``whole``: all its passages are there
     passages        of each document: characters from-to, page or line, headings above, text
     vectors         float32 of runs of passages
@@ -16,7 +16,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from longform.files import entries, remove
 from longform_text.data.formats import Source
 from longform_text.search.words import words_of
 
-DATABASE, FORMAT = "index.sqlite", 2
+DATABASE, FORMAT = "index.sqlite", 3
 OURS = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal")
 OLDER = ("index.json", "files.json", "parts")  # of format 1
 WAY_OUT = "delete the folder of the index, and index anew"
@@ -38,9 +37,9 @@ SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE about (identity TEXT, changes INTEGER);
 INSERT INTO about VALUES ('{{}}', 0);
-CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT UNIQUE, size INTEGER, changed INTEGER, key TEXT, how TEXT,
-    documents INTEGER, whole INTEGER, reason TEXT);
-CREATE TABLE documents (id INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER, name TEXT, title TEXT, unit TEXT,
+CREATE TABLE files (name TEXT PRIMARY KEY, size INTEGER, changed INTEGER, key TEXT, how TEXT, documents INTEGER,
+    whole INTEGER, reason TEXT);
+CREATE TABLE documents (id INTEGER PRIMARY KEY AUTOINCREMENT, file TEXT, name TEXT, title TEXT, unit TEXT,
     whole INTEGER);
 CREATE INDEX documents_of_files ON documents (file);
 CREATE INDEX documents_by_name ON documents (name);
@@ -56,8 +55,7 @@ COMMIT;
 """
 
 
-@dataclass(frozen=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """State of a file when it was read. ``how``: options of reading that its kind has; ``documents``: of it that are in
     the index whole; ``whole``: all are. ``reason``: why it, or a part of it, is passed over.
     """
@@ -73,10 +71,6 @@ class FileEntry:
     def differs(self, before: "FileEntry | None") -> bool:
         """Whether the file has another content, or is read otherwise, than what of it was in the index ``before``."""
         return before is not None and (self.key, self.how) != (before.key, before.how)
-
-    def is_newly_passed_over(self, before: "FileEntry | None") -> bool:
-        """Whether it has a reason that it had not ``before``."""
-        return bool(self.reason) and (before is None or self.reason != before.reason)
 
     @property
     def waits(self) -> bool:
@@ -109,7 +103,7 @@ class Store:
         log = Path(f"{self.path}-wal")  # SQLite makes it beside the file, and deletes it, where that can be done
         kept = os.access(self.folder, os.W_OK) or (log.exists() and log.stat().st_size)
         how = "mode=rw" if kept else "mode=ro&immutable=1"
-        with _named(self.path), self._opened(how if self.version() == FORMAT else "") as database:
+        with self._opened(how if self.version() == FORMAT else "") as database:
             database.execute("BEGIN")
             yield database
 
@@ -119,7 +113,7 @@ class Store:
 
         Raises ConfigurationError where nothing can be written.
         """
-        with _named(self.path), self._opened("mode=rwc") as database:
+        with self._opened("mode=rwc") as database:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
             yield database
@@ -154,34 +148,26 @@ class Store:
     @contextlib.contextmanager
     def _opened(self, how: str) -> Generator[sqlite3.Connection]:
         address = f"{self.path.as_uri()}?{how}" if how else "file::memory:"
-        with contextlib.closing(sqlite3.connect(address, WAITED, uri=True, isolation_level=None)) as database:
-            if not database.execute("PRAGMA user_version").fetchone()[0]:
-                database.executescript(SCHEMA)
-            yield database
-
-
-@contextlib.contextmanager
-def _named(path: Path) -> Generator[None]:
-    """Turn SQLite's errors into ours."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise ConfigurationError(f'the index "{path}" cannot be used ({error}): try again, or {WAY_OUT}') from error
-    except sqlite3.DatabaseError as error:
-        raise CheckpointError(f'"{path}" is damaged ({error}): {WAY_OUT}') from error
+        try:
+            with contextlib.closing(sqlite3.connect(address, WAITED, uri=True, isolation_level=None)) as database:
+                if not database.execute("PRAGMA user_version").fetchone()[0]:
+                    database.executescript(SCHEMA)
+                yield database
+        except sqlite3.OperationalError as error:
+            raise ConfigurationError(
+                f'the index "{self.path}" cannot be used ({error}): try again, or {WAY_OUT}'
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise CheckpointError(f'"{self.path}" is damaged ({error}): {WAY_OUT}') from error
 
 
 @contextlib.contextmanager
 def changing(database: sqlite3.Connection) -> Generator[None]:
     """A transaction, which is there whole or not at all."""
     database.execute("BEGIN IMMEDIATE")
-    try:
+    with database:
         yield
         database.execute("UPDATE about SET changes = changes + 1")
-    except BaseException:
-        database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")
 
 
 def about(database: sqlite3.Connection) -> tuple[dict[str, Any], int]:
@@ -197,25 +183,20 @@ def identify(database: sqlite3.Connection, identity: Mapping[str, Any]) -> None:
 
 def entries_of(database: sqlite3.Connection) -> dict[str, FileEntry]:
     """The files by name, in order."""
-    found = database.execute("SELECT name, size, changed, key, how, documents, whole, reason FROM files ORDER BY name")
+    found = database.execute("SELECT * FROM files ORDER BY name")
     return {name: FileEntry(*own, bool(whole), reason) for name, *own, whole, reason in found}
 
 
 def put(database: sqlite3.Connection, files: Mapping[str, FileEntry]) -> None:
     """Write the entries of ``files``."""
-    names = [field.name for field in fields(FileEntry)]
-    database.executemany(
-        f"INSERT INTO files (name, {', '.join(names)}) VALUES (:file, {', '.join(f':{name}' for name in names)}) "
-        f"ON CONFLICT (name) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}",
-        [asdict(entry) | {"file": name} for name, entry in files.items()],
-    )
+    rows = [(name, *entry) for name, entry in files.items()]
+    database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
 
 def forget(database: sqlite3.Connection, names: Iterable[str]) -> None:
     """Delete files with all that is of them."""
     for name in names:
-        of_file = "SELECT documents.id FROM documents JOIN files ON files.id = file WHERE files.name = ?"
-        for (document,) in database.execute(of_file, (name,)).fetchall():
+        for (document,) in database.execute("SELECT id FROM documents WHERE file = ?", (name,)).fetchall():
             passages, whole = _indexed(database, document)
             _index(database, "passage_words", passages, delete=True)
             _index(database, "document_words", whole, delete=True)
@@ -226,14 +207,14 @@ def forget(database: sqlite3.Connection, names: Iterable[str]) -> None:
 
 def begin(database: sqlite3.Connection, file: str, source: Source) -> int:
     """A new document of a file, without passages; its number."""
-    row = "INSERT INTO documents (file, name, title, unit, whole) SELECT id, ?, ?, ?, 0 FROM files WHERE name = ?"
-    return int(database.execute(row, (source.id, source.title, source.unit, file)).lastrowid or 0)
+    row = "INSERT INTO documents (file, name, title, unit, whole) VALUES (?, ?, ?, ?, 0)"
+    return int(database.execute(row, (file, source.id, source.title, source.unit)).lastrowid or 0)
 
 
 def begun(database: sqlite3.Connection, file: str) -> tuple[int, int] | None:
     """The document of a file that is there in part: its number, and its passages."""
-    unfinished = """SELECT documents.id, count(passages.id) FROM files JOIN documents ON file = files.id
-        LEFT JOIN passages ON document = documents.id WHERE files.name = ? AND NOT documents.whole GROUP BY 1"""
+    unfinished = """SELECT documents.id, count(passages.id) FROM documents LEFT JOIN passages ON document = documents.id
+        WHERE file = ? AND NOT whole GROUP BY 1"""
     return database.execute(unfinished, (file,)).fetchone()
 
 
@@ -254,10 +235,10 @@ def finish(database: sqlite3.Connection, document: int) -> None:
     _index(database, "document_words", _indexed(database, document)[1])
 
 
-Indexed = list[tuple[int, str, str]]
+Indexed = tuple[int, str, str]  # a row of words: its number, words above, words of the text
 
 
-def _indexed(database: sqlite3.Connection, document: int) -> tuple[Indexed, Indexed]:
+def _indexed(database: sqlite3.Connection, document: int) -> tuple[list[Indexed], list[Indexed]]:
     """Rows of ``passage_words`` and of ``document_words`` for a document; of the second none before it is whole."""
     title, whole = database.execute("SELECT title, whole FROM documents WHERE id = ?", (document,)).fetchone()
     found = database.execute("SELECT id, headings, text FROM passages WHERE document = ? ORDER BY id", (document,))
@@ -266,7 +247,7 @@ def _indexed(database: sqlite3.Connection, document: int) -> tuple[Indexed, Inde
     return passages, [(document, *both)] if whole else []
 
 
-def _index(database: sqlite3.Connection, table: str, rows: Indexed, *, delete: bool = False) -> None:
+def _index(database: sqlite3.Connection, table: str, rows: list[Indexed], *, delete: bool = False) -> None:
     names, values = (f"{table}, ", "'delete', ") if delete else ("", "")  # FTS5's way of saying it
     database.executemany(f"INSERT INTO {table} ({names}rowid, above, text) VALUES ({values}?, ?, ?)", rows)
 

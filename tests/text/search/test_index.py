@@ -19,7 +19,7 @@ from longform.files import only_writer
 from longform_text.inference import chunks
 from longform_text.search import adding, store
 from longform_text.search import index as indexing
-from longform_text.search.ranking import Searched
+from longform_text.search.ranking import Searched, fused_scores
 
 DOCUMENTS = {
     "near.txt": "near it is good. " * 40,
@@ -339,4 +339,13 @@ def test_the_passage_itself_is_the_best_among_many(tmp_path: Path) -> None:
     with kept.reading() as database:
         (hit, *_) = Searched.of(database).best(database, texts[432], vectors[432], 10, 1, None)
     assert (hit.document, hit.passage) == ("420.txt", texts[432])
-    assert 1 / 61 + 1 / 64 < hit.score <= 2 / 61
+    assert 0.9 < hit.score <= 1
+
+
+def test_scores_are_shares_of_the_best() -> None:
+    near, words = np.array([0.8, 0.4, -0.2]), np.array([0.0, 3.0, 6.0])
+    expected = [1 / 2, 1 / 4 + 1 / 4, -1 / 8 + 1 / 2]
+    np.testing.assert_allclose(fused_scores(near, words), expected)
+    np.testing.assert_allclose(fused_scores(100 * near, words / 7), expected)  # also where lengths of vectors count
+    np.testing.assert_array_equal(fused_scores(near, 0 * words), near / 1.6)  # a word that is nowhere
+    np.testing.assert_array_equal(fused_scores(0 * near, 0 * words), [0, 0, 0])
