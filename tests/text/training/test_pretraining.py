@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from json_lines import read_lines, write_lines
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from longform import LinformerForCausalLM
 from longform.errors import ConfigurationError, DataError
-from longform_text.data.token_store import TokenStore
+from longform_text.data.token_store import lengths_of
 from longform_text.data.tokenizer_training import TokenizerSettings
-from longform_text.training.pretraining.batches import DataCollatorForBlocks
-from longform_text.training.pretraining.data import split_documents
+from longform_text.training.pretraining.data import DataCollatorForBlocks, split_documents
 from longform_text.training.pretraining.model import AskedTokensLoss, config_for, full_attention_twin, new_model
 from longform_text.training.pretraining.run import PretrainingResult, pretrain
 from longform_text.training.pretraining.settings import PretrainingSettings
@@ -182,13 +182,13 @@ def test_a_causal_model_learns_and_generates(texts: list[str], tmp_path: Path) -
 
 def test_the_causal_loss_is_that_of_the_model_s_head(tiny_tokenizer: Any) -> None:
     model = new_model(config_for(CAUSAL, tiny_tokenizer, causal=True), 0).eval()
-    content = np.array([7, 9, 3, 8, 6])  # 3 parts two documents
-    part = DataCollatorForBlocks(tiny_tokenizer, 16, causal=True).ask([content])
-    assert part.labels[part.labels != IGNORED].tolist() == [7, 9, 3, 6]
+    collator, documents = DataCollatorForBlocks(tiny_tokenizer, 16, causal=True), _documents([7, 9], [8, 6])
+    batch = collator(list(collator.blocks(collator.asked(documents), "full")))  # 3 parts the two
+    assert batch["labels"][batch["labels"] != IGNORED].tolist() == [9, 3, 6]
     loss = AskedTokensLoss(model)
-    found = loss(model, part._asdict())
+    found = loss(model, batch)
     loss.remove()
-    expected = model(part.input_ids, attention_mask=part.attention_mask, labels=part.labels).loss
+    expected = model(**batch).loss
     torch.testing.assert_close(found, expected)
 
 
@@ -211,20 +211,26 @@ def test_a_loaded_model_goes_on(texts: list[str]) -> None:
     assert again.model is first.model
 
 
-def _store(*lengths: int) -> TokenStore:
-    return TokenStore(np.arange(sum(lengths), dtype=np.int32) % 50, np.cumsum(lengths))
+def _documents(*rows: list[int]) -> Dataset:
+    return Dataset.from_dict({"input_ids": [np.array(row, dtype=np.int32) for row in rows]}).with_format("numpy")
 
 
-@pytest.mark.parametrize("place", range(12))
+@pytest.mark.parametrize("place", [0, 5, 11])
 def test_no_more_than_a_tenth_is_held_out(place: int) -> None:
-    lengths = [100] * 12
+    lengths = [100 + number for number in range(12)]
     lengths[place] = 9_000
-    split = split_documents(_store(*lengths), 10_000)
-    held = split.store.lengths()[split.validation]
-    assert 0 < held.sum() <= 1_010
-    assert sorted([*split.train, *split.validation]) == list(range(12))
+    parts = split_documents(_documents(*([5] * length for length in lengths)), 10_000)
+    train, held = (lengths_of(part).tolist() for part in parts)
+    assert 0 < sum(held) <= 1_030
+    assert sorted([*train, *held]) == sorted(lengths)
 
 
 def test_the_shortest_is_held_out_where_all_are_longer_than_asked_for() -> None:
-    split = split_documents(_store(*range(110, 99, -1)), 5)
-    assert split.validation.tolist() == [10]
+    _, held = split_documents(_documents(*([5] * length for length in range(110, 99, -1))), 5)
+    assert lengths_of(held).tolist() == [100]
+
+
+def test_of_few_documents_the_ends_are_held_out() -> None:
+    train, held = split_documents(_documents([*range(40)], [*range(9)], [*range(50, 70)]), 12)
+    assert [ids.tolist() for ids in held["input_ids"]] == [[*range(36, 40)], [], [68, 69]]
+    assert lengths_of(train).tolist() == [36, 9, 18]

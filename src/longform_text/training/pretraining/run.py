@@ -143,7 +143,7 @@ def pretrain(
                 validation=None if held is None else reader.tokens(held),
                 processes=arguments.world_size,
             )
-            facts = data.facts()
+            facts = data.facts
             arguments.per_device_train_batch_size = data.share
             rows = _trained(opened, arguments, run, settings, data, shown=progress)
             told = {
@@ -245,8 +245,8 @@ def measured_loss(loss: AskedTokensLoss, model: torch.nn.Module, data: Pretraini
     """``loss``: nats a token of the validation set, ``quarters``: that of the tokens in each quarter of a block."""
     totals, counts = (torch.zeros(QUARTERS, dtype=torch.float64) for _ in range(2))
     for part in data.validation:
-        losses = loss.each(model, {name: x.to(device) for name, x in part._asdict().items()})
-        places = (part.labels.flatten() != IGNORED).nonzero()[:, 0]
+        losses = loss.each(model, {name: x.to(device) for name, x in part.items()})
+        places = (part["labels"].flatten() != IGNORED).nonzero()[:, 0]
         quarter = places % data.length * QUARTERS // data.length
         totals.index_add_(0, quarter, losses.double().cpu())
         counts += quarter.bincount(minlength=QUARTERS)
