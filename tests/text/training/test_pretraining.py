@@ -99,7 +99,7 @@ def test_another_model_or_corpus_is_another_run(file: Path, texts: list[str], tm
     with pytest.raises(ConfigurationError, match=r"model.projected_length: 4 there, 8 now"):
         _run(file, replace(SETTINGS, max_steps=1), config={**MODEL, "projected_length": 8}, output=output)
     file.write_text(json.dumps({"text": " ".join(texts[:20])}))
-    with pytest.raises(ConfigurationError, match=r"data.corpus: \w+ there, \w+ now"):
+    with pytest.raises(ConfigurationError, match=r"data: \w+ there, \w+ now"):
         _run(file, replace(SETTINGS, max_steps=1), output=output)
 
 

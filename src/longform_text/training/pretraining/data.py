@@ -157,7 +157,7 @@ class DataCollatorForBlocks(DataCollatorForLanguageModeling):
         if self.size < 1:
             raise ConfigurationError(f"length={length} leaves no room beside {self.special.total} special tokens")
 
-    def torch_call(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+    def torch_call(self, examples: list[Any]) -> dict[str, Any]:
         """The batch of some blocks; which tokens are hidden torch's random numbers say."""
         ids, mask = padded(
             [row["input_ids"] for row in examples], value=self.tokenizer.pad_token_id, length=self.length
