@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from json_lines import read_lines, write_lines
+from json_lines import write_lines
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -60,22 +60,6 @@ def test_it_learns_what_frequencies_do_not_say(config: dict[str, Any], tiny_toke
     assert result.validation_loss < result.unigram_loss - 1.0
     assert [row["step"] for row in result.curve] == [0, 30, 60]
     assert result.tokens == 60 * 256
-
-
-def test_bfloat16_linear_decay_and_gradient_checkpointing(texts: list[str], tmp_path: Path) -> None:
-    settings = replace(
-        SETTINGS, max_steps=3, bf16=True, lr_scheduler_type="linear", warmup_steps=0, logging_steps=1,
-        activation_checkpointing=True, save_steps=None,
-    )  # fmt: skip
-    result = _run(texts, settings, output=tmp_path / "run")
-    assert result.steps == 3
-    assert all(value.dtype == torch.float32 and value.isfinite().all() for value in _weights(result).values())
-    rows = read_lines(tmp_path / "run" / "records.jsonl")
-    rates = [row["learning_rate"] for row in rows if "learning_rate" in row]
-    assert rates
-    assert rates == pytest.approx([3e-3 * left / 3 for left in (3, 2, 1)][-len(rates) :], rel=1e-3)
-    plain = _run(texts, replace(settings, activation_checkpointing=False))
-    assert result.validation_loss == pytest.approx(plain.validation_loss, rel=1e-3)
 
 
 def test_the_finished_folder(file: Path, tmp_path: Path) -> None:
