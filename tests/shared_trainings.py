@@ -81,8 +81,9 @@ TRAININGS = {
 
 
 def weights_of(result: Any) -> dict[str, Any]:
-    """Of the model of a training's result."""
-    return (getattr(result, "student", None) or result.model).state_dict()
+    """Of the model of a training's result, whole where processes share it."""
+    found = (getattr(result, "student", None) or result.model).state_dict()
+    return {name: x.full_tensor() if hasattr(x, "full_tensor") else x for name, x in found.items()}
 
 
 def as_of_torchrun() -> None:

@@ -167,7 +167,7 @@ def test_a_causal_model_learns_and_generates(texts: list[str], tmp_path: Path) -
 def test_the_causal_loss_is_that_of_the_model_s_head(tiny_tokenizer: Any) -> None:
     model = new_model(config_for(CAUSAL, tiny_tokenizer, causal=True), 0).eval()
     collator, documents = DataCollatorForBlocks(tiny_tokenizer, 16, causal=True), _documents([7, 9], [8, 6])
-    batch = collator(list(collator.blocks(collator.asked(documents), "full")))  # 3 parts the two
+    batch = collator(list(collator.blocks(documents, "full")))  # 3 parts the two
     assert batch["labels"][batch["labels"] != IGNORED].tolist() == [9, 3, 6]
     loss = AskedTokensLoss(model)
     found = loss(model, batch)

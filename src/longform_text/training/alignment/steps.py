@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from longform_text.data.batching import TokenizedText, batches_of, tokenize
 from longform_text.data.spans import sentence_spans
 from longform_text.evaluation.embeddings import cosines
-from longform_text.evaluation.retrieval import Ranker, cosine_ranker, ranking_scores, retrieval_scores
+from longform_text.evaluation.retrieval import cosine_ranker, ranking_scores
 from longform_text.inference.chunks import beginning, chunk_plan, tokens_around
 from longform_text.inference.encoders import Encoder
 from longform_text.training.alignment.settings import AlignmentSettings
@@ -270,9 +270,8 @@ class Heldout:
             with torch.no_grad():
                 vectors = [read(dict(batch)) for batch in step.batches]
             queries, given, short = (part.cpu().numpy() for part in step.parted(vectors))
-            scores["ndcg"] += _document_scores(step, queries, given).tolist()
-            for name, each in _passage_scores(step, queries, given).items():
-                scores[name] += each.tolist()
+            for name, each in _rankings(step, queries, given):
+                scores[name] += each
             if len(short) and self.before is not None:
                 cosine = float(cosines(short, self.before).mean())
         means = {name: float(np.mean(each)) for name, each in scores.items() if each}
@@ -280,36 +279,23 @@ class Heldout:
         return {**means, "short_cosine": cosine, "queries": len(scores["ndcg"]), "documents": documents}
 
 
-def _document_scores(step: Step, queries: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """nDCG@10 of each query's documents (Q,), each as near as its nearest passage."""
+def _rankings(step: Step, queries: np.ndarray, given: np.ndarray) -> Iterator[tuple[str, list[float]]]:
+    """nDCG@10 of each query's documents, each as near as its nearest passage ("ndcg"), and of the right passages, among
+    all ("passages") and those of their document ("same_document"), for queries that not every passage of it answers.
+    """
+    own, others = step.answers[:, None] == step.owners, step.excluded[:, step.owners].numpy()
     right = step.excluded.clone()
     right[torch.arange(len(right)), step.answers] = True
     starts = torch.searchsorted(step.owners, torch.arange(right.shape[1])).numpy()
-    return retrieval_scores(queries, given, _numbers(right), starts=starts).each
+    every, known = slice(0, len(queries)), (own & ~step.right).any(dim=1).numpy()
+    yield "ndcg", _ndcg(cosine_ranker(queries, given, starts)(every), right.numpy())
+    if known.any():
+        near = cosine_ranker(queries, given)(every)
+        for name, left_out in (("passages", others), ("same_document", ~own.numpy())):
+            yield name, _ndcg(np.where(left_out, -np.inf, near)[known], step.right.numpy()[known])
 
 
-def _passage_scores(step: Step, queries: np.ndarray, given: np.ndarray) -> dict[str, np.ndarray]:
-    """nDCG@10 of the right passages of each query, among all ``passages`` and those of the ``same_document``.
-
-    Queries for which every passage of their document is right are left out.
-    """
-    own = step.answers[:, None] == step.owners
-    known = (own & ~step.right).any(dim=1)
-    if not known.any():
-        return {}
-    cosines_of, relevant = cosine_ranker(queries[known.numpy()], given), _numbers(step.right[known])
-    left_out = {"passages": step.excluded[:, step.owners], "same_document": ~own}
-    return {
-        name: ranking_scores(_without(cosines_of, rows[known].numpy()), relevant, documents=len(given)).each
-        for name, rows in left_out.items()
-    }
-
-
-def _numbers(rows: Tensor) -> list[set[int]]:
-    """The numbers of the columns that are true in each row."""
-    return [set(row.nonzero()[:, 0].tolist()) for row in rows]
-
-
-def _without(ranker: Ranker, left_out: np.ndarray) -> Ranker:
-    """The ranker that finds none of what is ``left_out``, bool (Q, N)."""
-    return lambda some: np.where(left_out[some], -np.inf, ranker(some))
+def _ndcg(scores: np.ndarray, right: np.ndarray) -> list[float]:
+    """nDCG@10 of each row of ``scores`` (Q, N), where ``right``, bool (Q, N), are to be first."""
+    relevant = [set(np.flatnonzero(row).tolist()) for row in right]
+    return ranking_scores(lambda some: scores[some], relevant, documents=right.shape[1]).each.tolist()

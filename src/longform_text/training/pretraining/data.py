@@ -3,8 +3,9 @@
 Axes: B blocks, n tokens.
 """
 
+import contextlib
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -98,24 +99,21 @@ def split_documents(documents: Dataset, validation_tokens: int) -> tuple[Dataset
     return documents.select(np.setdiff1d(order, held)), documents.select(held)
 
 
-def blocks_of(
-    documents: Dataset,
-    size: int,
-    *,
-    packing: str,
-    frames: Mapping[str, tuple[Sequence[int], Sequence[int], int | None]],
-) -> Dataset:
-    """Blocks of at most ``size`` tokens of each column of ``documents``, in order.
+Frame = tuple[Sequence[int], Sequence[int], int | None]  # before and after a block; between documents (None: nothing)
+
+
+def blocks_of(documents: Dataset, size: int, *, packing: str, frames: Mapping[str, Frame]) -> Dataset:
+    """Blocks of at most ``size`` tokens of ``documents``, in order, on the disk beside documents that are there.
 
     ``packing`` "full": they may hold several documents, and all are full but one of each thousand documents;
-    "documents": none holds two documents. ``frames``: of each column what stands before and after a block, and between
-    documents (None: nothing).
+    "documents": none holds two documents. ``frames``: of the columns "input_ids" and "labels"; the latter, where there
+    are none, are each token but the first of a document.
     """
 
     def cut(rows: dict[str, Any]) -> dict[str, list[np.ndarray]]:
         found: dict[str, list[np.ndarray]] = {}
         for name, (before, after, between) in frames.items():
-            runs = list(rows[name])
+            runs = list(rows[name] if name in rows else map(_after_first, rows["input_ids"]))
             if packing != PACKINGS[1]:
                 gap = [] if between is None else [between]
                 runs = [np.concatenate([part for ids in runs for part in (gap, ids)][1:]).astype(np.int64)]
@@ -123,20 +121,37 @@ def blocks_of(
             found[name] = [np.concatenate((before, part, after)).astype(np.int32) for part in parts]
         return found
 
-    return mapped(documents, cut)
+    key = content_key(size, packing, frames, lengths_of(documents))
+    how: Any = {"batched": True, "remove_columns": documents.column_names, "new_fingerprint": key}
+    if not documents.cache_files:
+        with without_bars():
+            return documents.map(cut, **how)
+    tokens = Path(documents.cache_files[0]["filename"])
+    folder = tokens.parent.with_name(f"{tokens.parent.name}-blocks-{key}")
+
+    def write(unfinished: Path) -> None:
+        with without_bars():
+            documents.map(cut, **how, cache_file_name=str(unfinished / tokens.name))
+
+    with PartialState().main_process_first():
+        made_once(folder, write)
+    return Dataset.from_file(str(folder / tokens.name))
 
 
-def mapped(documents: Dataset, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Dataset:
-    """What ``change`` makes of a thousand documents at a time, without a bar, cached beside them."""
+@contextlib.contextmanager
+def without_bars() -> Generator[None]:
+    """Without the bars of ``datasets``."""
     shown = not are_progress_bars_disabled()
     disable_progress_bars()
     try:
-        with PartialState().main_process_first():
-            found = documents.map(change, batched=True, remove_columns=documents.column_names)
-        return found.with_format("numpy")
+        yield
     finally:
         if shown:
             enable_progress_bars()
+
+
+def _after_first(ids: np.ndarray) -> np.ndarray:
+    return np.concatenate(([IGNORED], ids[1:]))[: len(ids)]
 
 
 class DataCollatorForBlocks(DataCollatorForLanguageModeling):
@@ -173,12 +188,8 @@ class DataCollatorForBlocks(DataCollatorForLanguageModeling):
         special = torch.isin(ids, torch.tensor(self.tokenizer.all_special_ids))
         return self.torch_mask_tokens(ids.clone(), special_tokens_mask=special)
 
-    def asked(self, documents: Dataset) -> Dataset:
-        """Documents with labels: of a causal model each token but the first, else those of masks that are always the
-        same, at every length of a block.
-        """
-        if not self.mlm:
-            return mapped(documents, lambda rows: rows | {"labels": [_after_first(ids) for ids in rows["input_ids"]]})
+    def hidden(self, documents: Dataset) -> Dataset:
+        """Documents with some tokens hidden, always the same, at every length of a block, and their labels."""
         self.generator = torch.Generator().manual_seed(FIXED)
         drawn = [self.hide(ids[None]) for ids in documents.with_format("torch")["input_ids"]]
         self.generator = None
@@ -186,20 +197,14 @@ class DataCollatorForBlocks(DataCollatorForLanguageModeling):
         return Dataset.from_dict({"input_ids": ids, "labels": labels}).with_format("numpy")
 
     def blocks(self, documents: Dataset, packing: str) -> Dataset:
-        """Blocks of documents, perhaps with labels, between special tokens, which are not asked for."""
+        """Blocks of documents between special tokens, which are not asked for; with labels where these are known."""
         prefix, suffix = self.special
         separator = self.tokenizer.sep_token_id
         frames: dict[str, Any] = {"input_ids": (prefix, suffix, separator)}
-        if "labels" in documents.column_names:
+        if "labels" in documents.column_names or not self.mlm:
             between = None if separator is None else IGNORED if self.mlm else separator
             frames["labels"] = ([IGNORED] * len(prefix), [IGNORED] * len(suffix), between)
         return blocks_of(documents, self.size, packing=packing, frames=frames).with_format("torch")
-
-
-def _after_first(ids: np.ndarray) -> np.ndarray:
-    labels = ids.copy()
-    labels[:1] = IGNORED
-    return labels
 
 
 class PretrainingData:
@@ -235,8 +240,7 @@ class PretrainingData:
             self.taught, held = split_documents(corpus, settings.validation_tokens)
         else:
             self.taught, held = corpus, validation
-        taught = self.collator.asked(self.taught) if causal else self.taught
-        self.blocks = self.collator.blocks(taught, settings.packing)
+        self.blocks = self.collator.blocks(self.taught, settings.packing)
         if len(self.blocks) < self.share * processes:
             raise DataError(
                 f"the corpus is smaller than one batch: {lengths_of(self.taught).sum():,} tokens to train on give "
@@ -244,7 +248,7 @@ class PretrainingData:
                 "tokens_per_step or length, or give more text"
             )
         measuring = DataCollatorForBlocks(tokenizer, length, causal=causal)
-        rows = list(measuring.blocks(measuring.asked(held), settings.packing))
+        rows = list(measuring.blocks(held if causal else measuring.hidden(held), settings.packing))
         rows = [row for row in rows if (row["labels"] != IGNORED).any()]
         if not rows:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
