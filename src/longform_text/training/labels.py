@@ -43,18 +43,25 @@ def plain_labels(given: Iterable[Any]) -> Labels:
         return given
     labels = [_plain(label) for label in given]
     lists = [label for label in labels if isinstance(label, list)]
-    length = len(lists[0]) if lists else 0
-    if length > 1 and all(len(label) == length and all(each in (0, 1) for each in label) for label in lists):
-        names = [str(place) for place in range(length)]
-        chosen = [list(compress(names, label)) if isinstance(label, list) else label for label in labels]
-        return Labels(chosen, names)
+    if _are_vectors(lists):
+        names = [str(place) for place in range(len(lists[0]))]
+        return Labels((list(compress(names, x)) if isinstance(x, list) else x for x in labels), names)
     for label in lists:
-        if len(set(map(str, label))) < len(label) or any(isinstance(each, float | list | None) for each in label):
-            raise DataError(
-                f"the label {label!r} is no list of names or numbers of classes, each once, and the labels are no "
-                "vectors of 0 and 1 of one length: give one of the two"
-            )
+        _check_list(label)
     return Labels(labels)
+
+
+def _are_vectors(lists: Sequence[list[Any]]) -> bool:
+    length = len(lists[0]) if lists else 0
+    return length > 1 and all(len(label) == length and all(x in (0, 1) for x in label) for label in lists)
+
+
+def _check_list(label: list[Any]) -> None:
+    if len(set(map(str, label))) < len(label) or any(isinstance(each, float | list | None) for each in label):
+        raise DataError(
+            f"the label {label!r} is no list of names or numbers of classes, each once, and the labels are no vectors "
+            "of 0 and 1 of one length: give one of the two"
+        )
 
 
 def _plain(label: Any) -> Any:
@@ -115,7 +122,16 @@ class LabelScheme(NamedTuple):
         """Targets: a class number, a list of 0.0 and 1.0, or a number. Raises DataError for labels not in training."""
         if self.task == REGRESSION:
             return _numbers(labels, where)
-        given = _as_lists(plain_labels(labels), self.task) if self.task in (SINGLE, MULTI) else Labels(labels)
+        given = _as_lists(labels, self.task)
+        self._check(given, where)
+        if self.task == MULTI:
+            return [[float(name in names) for name in self.names] for names in given]
+        place = {name: number for number, name in enumerate(self.names)}
+        places = [[place[name] for name in names] for names in given]
+        return [each[0] for each in places] if self.task == SINGLE else places
+
+    def _check(self, given: Labels, where: str) -> None:
+        """Raise DataError for vectors of another length, and for names that did not occur in training."""
         if self.task == MULTI and len(given.names or self.names) != len(self.names):
             raise DataError(f"{where}: vectors of {len(given.names or ())}, those in training of {len(self.names)}")
         if unseen := sorted(set().union(*given).difference(self.names)):
@@ -123,11 +139,6 @@ class LabelScheme(NamedTuple):
                 f"{where}: the label {', '.join(map(repr, unseen[:5]))} does not occur in the training part, "
                 f"which has {', '.join(map(repr, self.names[:20]))}"
             )
-        if self.task == MULTI:
-            return [[float(name in names) for name in self.names] for names in given]
-        place = {name: number for number, name in enumerate(self.names)}
-        places = [[place[name] for name in names] for names in given]
-        return [each[0] for each in places] if self.task == SINGLE else places
 
 
 def examples_of(
@@ -260,8 +271,11 @@ def _task(labels: Sequence[Any], kind: str) -> str:
     )
 
 
-def _as_lists(labels: Labels, task: str) -> Labels:
-    """The names of each text. Raises DataError for lists where each has one."""
+def _as_lists(given: Sequence[Any], task: str) -> Labels:
+    """The names of each text, or of its words. Raises DataError for lists where each has one."""
+    if task not in (SINGLE, MULTI):
+        return Labels(given)
+    labels = plain_labels(given)
     if task == MULTI:
         return lists_of_names(labels)
     if any(isinstance(label, list) for label in labels):

@@ -167,7 +167,7 @@ class TrainingSettings(Settings):
         return self.argument("seed", 0)
 
     def described(self) -> dict[str, Any]:
-        """What was chosen and what is the recipe's, by name, without what says nothing."""
+        """Values that were chosen, and those of the recipe, by name; none that is None."""
         own = {name: value for name, value in vars(self).items() if name != "arguments"}
         every = {**self.recipe, **own, **self.arguments}
         return {name.replace("_", " "): value for name, value in every.items() if value is not None}

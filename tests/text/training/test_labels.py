@@ -46,6 +46,7 @@ def _scheme(task: str, names: str, kind: str = "str") -> LabelScheme:
         ([0.0, 1.0], "single-label", _scheme("single-label", "0.0 1.0", "float"), "2 classes: 0.0, 1.0"),
         ([["b", "a"], [], ["c"]], "auto", _scheme("multi-label", "a b c"), "3 labels, any number a text: a, b, c"),
         ([[0, 2], [1], []], "auto", _scheme("multi-label", "0 1 2", "int"), "3 labels, any number a text: 0, 1, 2"),
+        ([["0", "1"], ["1", "0"]], "auto", _scheme("multi-label", "0 1"), "2 labels, any number a text: 0, 1"),
         (["1;2", "3"], "multi-label", _scheme("multi-label", "1 2 3"), "3 labels, any number a text: 1, 2, 3"),
         ([0.5, -1.25, 3], "auto", _scheme("regression", "score", "float"), "regression: numbers from -1.25 to 3"),
         ([0.0, 1.0], "regression", _scheme("regression", "score", "float"), "regression: numbers from 0 to 1"),

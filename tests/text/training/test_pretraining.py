@@ -125,30 +125,22 @@ def test_the_validation_set_does_not_follow_the_seed(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("corpus", "settings", "named"),
+    ("corpus", "changes", "vocabulary", "named"),
     [
-        (["", " "], SETTINGS, "the corpus is empty"),
-        (["the good text is long"] * 12, replace(SETTINGS, tokens_per_step=4096),
+        (["", " "], {}, None, "the corpus is empty"),
+        (["the good text is long"] * 12, {"tokens_per_step": 4096}, None,
          r"smaller than one batch: .* a step takes 256\. Lower tokens_per_step or length"),
+        (None, {}, 9_000, "vocab_size=9,000 is more than the corpus supports"),
+        (None, {"tokens_per_step": 8}, None, "tokens_per_step=8 holds no block of length=16"),
+        (None, {"length": 32}, None, "length=32 is more than the 16 tokens"),
     ],
 )  # fmt: skip
-def test_a_corpus_that_is_too_small(
-    corpus: list[str], settings: PretrainingSettings, named: str, tiny_tokenizer: Any
+def test_what_does_not_fit(
+    corpus: Any, changes: Any, vocabulary: int | None, named: str, texts: list[str], tiny_tokenizer: Any
 ) -> None:
-    with pytest.raises(DataError, match=named):
-        _run(corpus, settings, tokenizer=tiny_tokenizer)
-
-
-def test_a_vocabulary_that_is_too_large(texts: list[str]) -> None:
-    with pytest.raises(DataError, match="vocab_size=9,000 is more than the corpus supports"):
-        _run(texts, tokenizer=TokenizerSettings("byte-bpe", 9_000))
-
-
-def test_sizes_that_do_not_fit(texts: list[str]) -> None:
-    with pytest.raises(ConfigurationError, match="tokens_per_step=8 holds no block of length=16"):
-        _run(texts, replace(SETTINGS, tokens_per_step=8))
-    with pytest.raises(ConfigurationError, match="length=32 is more than the 16 tokens"):
-        _run(texts, replace(SETTINGS, length=32))
+    tokenizer = tiny_tokenizer if vocabulary is None else TokenizerSettings("byte-bpe", vocabulary)
+    with pytest.raises((DataError, ConfigurationError), match=named):
+        _run(corpus or texts, replace(SETTINGS, **changes), tokenizer=tokenizer)
 
 
 CAUSAL = {**MODEL, "projection": "mean", "attention_window": 4}

@@ -42,21 +42,26 @@ def words_of(
     Raises DataError, with its place, for a text that is no list of words, and for labels that are not as many.
     """
     texts: list[Any] = []
-    labels: list[list[str]] = []
-    names = None
+    labels, names = [], None
     for record in _records(given, text_field, label_field):
-        words, tags = (python_values(field(record, name)) for name in (text_field, label_field))
-        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-            raise DataError(f'{record.location}: the field "{text_field}" is {str(words)[:40]!r}, not a list of words')
-        if not isinstance(tags, list | tuple) or len(tags) != len(words):
-            found = f"{len(tags)} labels" if isinstance(tags, list | tuple) else repr(tags)[:40]
-            raise DataError(f'{record.location}: the field "{label_field}" has {found} for {len(words)} words')
+        words, tags = _labelled(record, text_field, label_field)
         names = record.classes.get(label_field, names)
         texts.append([word or " " for word in words])
         labels.append([str(tag) for tag in tags])
     if not any(labels):
         raise DataError("there is no word with a label: nothing to learn from")
     return Examples(texts, Labels(labels, names))
+
+
+def _labelled(record: Record, text_field: str, label_field: str) -> tuple[list[str], list[Any]]:
+    """The words of a record, and as many labels."""
+    words, tags = (python_values(field(record, name)) for name in (text_field, label_field))
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise DataError(f'{record.location}: the field "{text_field}" is {str(words)[:40]!r}, not a list of words')
+    if not isinstance(tags, list | tuple) or len(tags) != len(words):
+        found = f"{len(tags)} labels" if isinstance(tags, list | tuple) else repr(tags)[:40]
+        raise DataError(f'{record.location}: the field "{label_field}" has {found} for {len(words)} words')
+    return list(words), list(tags)
 
 
 class TokenTask(TextTask):
