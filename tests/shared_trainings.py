@@ -1,97 +1,94 @@
-"""Trainings of tiny models in forked processes that stand for those of torchrun."""
+"""The four trainings, tiny, as functions of what is given, some changes of their settings, and options."""
 
 import os
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
-import torch
 import torch.distributed as dist
 from accelerate.state import AcceleratorState
-from torch import Tensor
+from transformers import BertModel
 
+import longform
 from longform_text.data.tokenizer_training import TokenizerSettings
-from longform_text.training.finetuning.run import finetune
-from longform_text.training.finetuning.settings import FinetuningSettings
+from longform_text.training.labels import Examples
 from longform_text.training.pretraining.run import pretrain
 from longform_text.training.pretraining.settings import PretrainingSettings
-from longform_text.training.trainer import Trainer
 
-MODEL = {
-    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
-    "max_position_embeddings": 32, "projection": "linear", "projected_length": 4, "projection_sharing": "layerwise",
-    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+RATE, DECAY = 1e-3, 0.03
+COMMON: dict[str, Any] = {
+    "learning_rate": RATE, "weight_decay": DECAY, "bf16": False, "lr_scheduler_type": "linear", "warmup_steps": 0,
 }  # fmt: skip
-FSDP = {"fsdp": "full_shard", "fsdp_config": {"fsdp_version": 2, "reshard_after_forward": True}}
+LINEAR = {"projection": "linear", "projection_sharing": "layerwise", "projected_length": 8}
+WINDOWED = {"projection": "mean", "attention_window": 4}
+STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+Training = Callable[..., Any]
 
 
-class Trained(NamedTuple):
-    """``losses`` of the steps, what was measured in the end, and the ``weights`` of the model."""
+class Given(NamedTuple):
+    """``folder``: of a Longform with linear projections, by mean pooling a sentence-transformers model."""
 
-    losses: list[float]
-    measured: float
-    weights: dict[str, Tensor]
-
-    def difference(self, other: "Trained") -> tuple[float, float, float]:
-        """The largest of losses, of the measurement and of weights."""
-        losses = max(abs(a - b) for a, b in zip(self.losses, other.losses, strict=True))
-        weights = max(float((self.weights[name] - other.weights[name]).abs().max()) for name in other.weights)
-        return losses, abs(self.measured - other.measured), weights
+    texts: list[str]
+    teacher: BertModel
+    tokenizer: Any
+    folder: Path
 
 
-def _as_of_torchrun() -> None:
-    """What torchrun and a new interpreter would have: environment variables, and no state of earlier trainings."""
-    if dist.is_initialized():
-        AcceleratorState._reset_state(reset_partial_state=True)
-        rank, count = dist.get_rank(), dist.get_world_size()
-        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-        os.environ |= {name: str(value) for name, value in names.items()}
-
-
-def _trained(model: Any, records: list[dict[str, Any]], measured: float) -> Trained:
-    losses = [row["loss"] for row in records if "loss" in row]
-    weights = {
-        name: (x.full_tensor() if hasattr(x, "full_tensor") else x).clone() for name, x in model.state_dict().items()
-    }
-    return Trained(losses, measured, weights)
-
-
-def pretrained(texts: list[str], output: Path, *, stopped_at: int | None = None, **more: Any) -> Trained | None:
-    """Twenty steps of a pre-training, or as many of them until it is stopped: then None."""
-    _as_of_torchrun()
-    chosen: dict[str, Any] = {
-        "tokens_per_step": 128, "tokens_per_forward": 64, "max_steps": 20, "learning_rate": 3e-3, "eval_strategy": "no",
-        "validation_tokens": 150, "bf16": False, "use_cpu": True, "objective": "causal", "save_steps": 8,
-    }  # fmt: skip
-    config = MODEL | {"projection": "mean", "projection_sharing": "none", "attention_window": 8}
-    step = Trainer.training_step
-
-    def stopping(self: Any, *given: Any) -> Any:
-        if self.state.global_step == stopped_at:
-            raise KeyboardInterrupt
-        return step(self, *given)
-
-    with patch.object(Trainer, "training_step", stopping), suppress(KeyboardInterrupt):
-        result = pretrain(
-            texts, PretrainingSettings(**chosen | more), config=config, tokenizer=TokenizerSettings("wordpiece", 60),
-            output=output, cache=output.with_name("cache"), progress=False,
+def distilling(optimizer: str) -> Training:
+    def run(given: Given, changes: dict[str, Any], **options: Any) -> Any:
+        student = longform.convert(
+            given.teacher, tokenizer=given.tokenizer, max_length=32, projection="linear", sharing="layerwise",
+            projected_length=8,
         )  # fmt: skip
-    if stopped_at is not None:
-        assert (output / f"checkpoint-{stopped_at // 8 * 8}").exists()
-        return None
-    return _trained(result.model, result.records, result.validation_loss)
+        chosen = {"length": 32, "min_length": 12, "tokens_per_step": 100, "heldout_documents": 4, "dropout": 0.2}
+        settings = longform.DistillationSettings(**COMMON | chosen | changes, optimizer=optimizer)
+        return longform.distill(student, given.teacher, given.texts, settings, progress=False, **options)
+
+    return run
 
 
-def finetuned(folder: Path, texts: list[str], output: Path, *, batch_size: int, **more: Any) -> Trained:
-    """Two passes over labelled texts, the best of which is kept."""
-    _as_of_torchrun()
-    labels = ["good" if text.split().count("good") > 1 else "bad" for text in texts]
-    chosen: dict[str, Any] = {
-        "num_train_epochs": 2, "tokens_per_forward": 100, "learning_rate": 1e-2, "bf16": False, "use_cpu": True,
-        "warmup_steps": 0, "metric_for_best_model": "loss", "per_device_train_batch_size": batch_size,
-        "dataloader_drop_last": True,
-    }  # fmt: skip
-    torch.manual_seed(0)
-    result = finetune(folder, (texts, labels), FinetuningSettings(**chosen | more), output=output, progress=False)
-    return _trained(result.model, result.records, result.metrics["loss"])
+def pretraining(objective: str, **shape: Any) -> Training:
+    def run(given: Given, changes: dict[str, Any], **options: Any) -> Any:
+        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+        settings = PretrainingSettings(
+            **COMMON | {"tokens_per_step": 64, "validation_tokens": 100} | changes, objective=objective
+        )
+        config = {**sizes, "max_position_embeddings": 32, "projected_length": 8, **shape}
+        tokenizer = TokenizerSettings("wordpiece", 60)
+        return pretrain(given.texts, settings, config=config, tokenizer=tokenizer, progress=False, **options)
+
+    return run
+
+
+def finetuning(given: Given, changes: dict[str, Any], **options: Any) -> Any:
+    settings = longform.FinetuningSettings(**COMMON | {"validation_fraction": 0.25} | changes)
+    examples = Examples(given.texts, ["good", "bad"] * (len(given.texts) // 2))
+    return longform.finetune(given.folder, examples, settings, progress=False, **options)
+
+
+def aligning(given: Given, changes: dict[str, Any], **options: Any) -> Any:
+    chosen = {"documents_per_step": 4, "heldout_documents": 4, "keep_texts": 4, "dropout": 0.1}
+    settings = longform.AlignmentSettings(**COMMON | chosen | changes)
+    pairs = [" ".join(text.split()[:3]) for text in given.texts], given.texts
+    return longform.align(given.folder, pairs, settings, progress=False, **options)
+
+
+TRAININGS = {
+    "pretrain": pretraining("masked"), "pretrain causally": pretraining("causal", **WINDOWED),
+    "distill": distilling("adamw"), "finetune": finetuning, "align": aligning,
+}  # fmt: skip
+
+
+def weights_of(result: Any) -> dict[str, Any]:
+    """Of the model of a training's result, whole where processes share it."""
+    found = (getattr(result, "student", None) or result.model).state_dict()
+    return {name: x.full_tensor() if hasattr(x, "full_tensor") else x for name, x in found.items()}
+
+
+def as_of_torchrun() -> None:
+    """What torchrun and a new interpreter would have: environment variables, and no state of earlier trainings."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    rank, count = dist.get_rank(), dist.get_world_size()
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    os.environ |= {name: str(value) for name, value in names.items()}

@@ -1,10 +1,10 @@
 """Loss of a language model that knows pairs of tokens alone, which a training of Figure 3 has to be below."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from longform_text.data.token_store import TokenStore
-from longform_text.training.pretraining.batches import AskedBlocks, unigram_shares
-from longform_text.training.pretraining.data import PretrainingData
+from longform_text.training.pretraining.data import Batch, PretrainingData
 from longform_text.training.trainer import IGNORED
 
 COUNTED = 2**24  # tokens whose pairs are counted, at most
@@ -17,9 +17,8 @@ def bigram_loss(data: PretrainingData) -> float:
     interpolated with that of its second token, by Witten and Bell: (c(s, t) + T(s) p(t)) / (c(s) + T(s)) for c(s, t)
     occurrences of t after s and T(s) different tokens after s.
     """
-    vocabulary, store = len(data.tokenizer), data.blocks.store
-    shares = unigram_shares(np.bincount(store.tokens, minlength=vocabulary))
-    pairs, counts = np.unique(_pairs(store, data.blocks.documents, vocabulary), return_counts=True)
+    vocabulary = len(data.tokenizer)
+    pairs, counts = np.unique(_pairs(data.taught["input_ids"], vocabulary), return_counts=True)
     before = pairs // vocabulary
     followed = np.bincount(before, weights=counts, minlength=vocabulary + 1)
     kinds = np.bincount(before, minlength=vocabulary + 1)
@@ -29,16 +28,15 @@ def bigram_loss(data: PretrainingData) -> float:
     place = np.searchsorted(pairs, asked)
     occurred = np.where(np.append(pairs, -1)[place] == asked, np.append(counts, 0)[place], 0)
     total = followed[previous] + kinds[previous]
-    interpolated = (occurred + kinds[previous] * shares[hidden]) / np.maximum(total, 1)
-    return float(-np.log(np.where(total > 0, interpolated, shares[hidden])).mean())
+    interpolated = (occurred + kinds[previous] * data.shares[hidden]) / np.maximum(total, 1)
+    return float(-np.log(np.where(total > 0, interpolated, data.shares[hidden])).mean())
 
 
-def _pairs(store: TokenStore, documents: np.ndarray, vocabulary: int) -> np.ndarray:
+def _pairs(documents: Iterable[np.ndarray], vocabulary: int) -> np.ndarray:
     """s V + t for every token t after a token s in a document."""
     found, left = [], COUNTED
-    for document in documents.tolist():
-        first = int(store.ends[document - 1]) if document else 0
-        tokens = store.tokens[first : min(int(store.ends[document]), first + left)].astype(np.int64)
+    for document in documents:
+        tokens = document[:left].astype(np.int64)
         found.append(tokens[:-1] * vocabulary + tokens[1:])
         left -= len(tokens)
         if left <= 0:
@@ -46,9 +44,9 @@ def _pairs(store: TokenStore, documents: np.ndarray, vocabulary: int) -> np.ndar
     return np.concatenate(found)
 
 
-def _asked(part: AskedBlocks, none: int) -> tuple[np.ndarray, np.ndarray]:
+def _asked(part: Batch, none: int) -> tuple[np.ndarray, np.ndarray]:
     """The token before each hidden one, ``none`` where a block begins with it, and the hidden ones."""
-    ids, labels = part.input_ids.numpy().flatten(), part.labels.numpy().flatten()
+    ids, labels = part["input_ids"].numpy().flatten(), part["labels"].numpy().flatten()
     places = np.flatnonzero(labels != IGNORED)
     ids[places] = hidden = labels[places]
-    return np.where(places % part.input_ids.shape[1] == 0, none, ids[places - 1]), hidden
+    return np.where(places % part["input_ids"].shape[1] == 0, none, ids[places - 1]), hidden

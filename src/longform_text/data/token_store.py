@@ -1,7 +1,7 @@
-"""A corpus: texts that can be read again, and the same as one file of token ids.
+"""A corpus: texts that can be read again, and the same as a data set of token ids.
 
-The file, a memory map, holds the documents' content tokens one after the other, without special tokens, so that one
-cache serves every length. A cache folder appears whole or not at all.
+The data set, a memory map, holds the content tokens of each document, without special tokens, so that one cache serves
+every length. A cache folder appears whole or not at all.
 """
 
 import warnings
@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from tqdm import tqdm
 
-from longform.errors import ConfigurationError, DataError, some
+from longform.errors import ConfigurationError, DataError, require, some
 from longform.files import made_once
 from longform.pretrained.tokenizers import content_ids
 from longform_text.data.given import InMemory, elements, python_values, source_of
@@ -22,7 +22,7 @@ from longform_text.data.progress import hidden
 from longform_text.data.records import DATASET_PREFIX
 from longform_text.data.text import STANDARD_INPUT, Document, look, read_documents, text_of, usable_texts
 
-TOKENS, ENDS = "tokens.bin", "document_ends.npy"
+TOKENS = "tokens.arrow"
 DOCUMENTS_AT_ONCE = 128  # tokenised together
 SHOWN = 5  # names of files in a warning
 
@@ -94,42 +94,32 @@ def input_paths(inputs: Iterable[Any]) -> Iterator[str | Path]:
             yield given
 
 
-class TokenStore(NamedTuple):
-    """``tokens`` (T,) unsigned integers in a memory map; ``ends`` (documents,): where each document ends in them."""
-
-    tokens: np.ndarray
-    ends: np.ndarray
-
-    def lengths(self) -> np.ndarray:
-        """Tokens of each document."""
-        return np.diff(self.ends, prepend=0)
-
-
-def token_store(
+def tokenized_corpus(
     corpus: Corpus, tokenizer: Any, folder: Path, *, limit: int | None = None, progress: bool = False
-) -> TokenStore:
-    """The tokens of the corpus from ``folder``, written there first, by one process, where it does not exist.
+) -> Any:
+    """The documents' tokens ("input_ids") as a datasets.Dataset, written into ``folder`` first, by one process, where
+    it does not exist.
 
     Raises DataError for an empty corpus, and where the folder's files were cut short.
     """
-    texts = CorpusTexts(corpus, limit)
+    texts, datasets = CorpusTexts(corpus, limit), require("datasets", extra="train")
     made_once(folder, lambda unfinished: _write(texts, tokenizer, unfinished, progress=progress))
-    return _open(folder)
+    try:
+        return datasets.Dataset.from_file(str(folder / TOKENS)).with_format("numpy")
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        raise DataError(f'the token cache "{folder}" cannot be read ({error}): delete it to make it again') from error
 
 
 def _write(texts: Iterable[str], tokenizer: Any, folder: Path, *, progress: bool) -> None:
     """Tokenise every text into ``folder``; only one part of them is in memory."""
-    kind = np.dtype(np.uint16 if len(tokenizer) <= 2**16 else np.uint32)
-    ends: list[int] = []
-    total = 0
-    with (folder / TOKENS).open("wb") as file:
+    datasets = require("datasets", extra="train")
+    writer = require("datasets.arrow_writer", extra="train").ArrowWriter
+    features = datasets.Features({"input_ids": datasets.List(datasets.Value("int32"))})
+    with writer(features=features, path=str(folder / TOKENS), writer_batch_size=DOCUMENTS_AT_ONCE) as file:
         for ids in tokenized(texts, tokenizer, progress=progress):
-            np.asarray(ids, dtype=kind).tofile(file)
-            total += len(ids)
-            ends.append(total)
-    if not total:
-        raise DataError("the corpus is empty: it has no document with text in it")
-    np.save(folder / ENDS, np.asarray(ends, dtype=np.int64))
+            file.write({"input_ids": ids})
+        if not file.finalize()[0]:
+            raise DataError("the corpus is empty: it has no document with text in it")
 
 
 def tokenized(texts: Iterable[str], tokenizer: Any, *, progress: bool = False) -> Iterator[list[int]]:
@@ -141,12 +131,8 @@ def tokenized(texts: Iterable[str], tokenizer: Any, *, progress: bool = False) -
             bar.update(len(some))
 
 
-def _open(folder: Path) -> TokenStore:
-    try:
-        ends = np.load(folder / ENDS, allow_pickle=False)
-        total, size = int(ends[-1]), (folder / TOKENS).stat().st_size
-        if size not in (2 * total, 4 * total):
-            raise ValueError(f"{size:,} bytes for {total:,} tokens")
-        return TokenStore(np.memmap(folder / TOKENS, dtype=f"uint{8 * size // total}", mode="r"), ends)
-    except (OSError, ValueError, IndexError) as error:
-        raise DataError(f'the token cache "{folder}" cannot be read ({error}): delete it to make it again') from error
+def lengths_of(documents: Any) -> np.ndarray:
+    """Tokens of each document of a data set."""
+    compute = require("pyarrow.compute", extra="train")
+    parts = (rows["input_ids"] for rows in documents.with_format("arrow").iter(1_000))
+    return np.concatenate([compute.list_value_length(part).to_numpy(zero_copy_only=False) for part in parts])

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from longform.conversion.report import OWN_FILE
@@ -10,7 +10,6 @@ from longform.errors import CheckpointError
 from longform.files import read_json, write_text
 from longform.models.configuration_linformer import LinformerConfig
 from longform.pretrained.model_card import (
-    Block,
     Code,
     Heading,
     Table,
@@ -21,14 +20,24 @@ from longform.pretrained.model_card import (
     model_card,
 )
 from longform.pretrained.sentence_folder import MODULES_FILE, loader_of, settings_of
+from longform_text.training.settings import TrainingSettings
 from longform_text.training.students import Student
 
 LICENCE = "Licence and language are those of what it was made from, and of the texts: say them here before you publish."
 
+HELD_OUT = "On texts that were not trained on; records.jsonl has every measurement, learning_curve.png shows them."
 
-def write_card(folder: Path, opened: Student, done: str, blocks: Sequence[Block]) -> None:
-    """Write ``README.md`` of a trained model; ``done``: what was done with it, in a word; ``blocks``: what it learned,
-    and how good it is.
+
+def write_card(
+    folder: Path,
+    opened: Student,
+    done: str,
+    about: str,
+    settings: TrainingSettings,
+    scores: Mapping[str, Mapping[str, float]],
+) -> None:
+    """Write ``README.md`` of a trained model; ``done``: what was done with it, in a word; ``about``: in a paragraph;
+    ``scores``: of several moments or models, a row each.
     """
     model, base = opened.model, _base(opened)
     head = re.search(r"For[A-Z]\w*$", type(model).__name__)
@@ -36,10 +45,12 @@ def write_card(folder: Path, opened: Student, done: str, blocks: Sequence[Block]
     loader = loader_of(settings_of(folder)) if (folder / MODULES_FILE).is_file() else None
     is_longform = model.config.model_type == LinformerConfig.model_type
     shape = [Heading("Architecture"), facts_table(architecture(model.config.to_dict()))] if is_longform else []
+    evaluation = [Heading("Evaluation"), HELD_OUT, _scores_table(scores)] if scores else []
+    training = [Heading("Training"), facts_table(settings.described())]
     use = [Heading("Use"), Code(loading(auto, loader), "python"), LICENCE]
     card = model_card(
         f"{short_name(base) or type(model).__name__}, {done}",
-        [*blocks, *shape, *use],
+        [about, *evaluation, *training, *shape, *use],
         base=base,
         tags=[done],
         library="transformers" if loader is None else "sentence-transformers",
@@ -47,8 +58,8 @@ def write_card(folder: Path, opened: Student, done: str, blocks: Sequence[Block]
     write_text(folder / "README.md", card)
 
 
-def scores_table(heads: Sequence[str], scores: Mapping[str, Mapping[str, float]]) -> Table:
-    """The scores of several moments or models, a row each."""
+def _scores_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
+    heads = [name.replace("_", " ") for name in next(iter(scores.values()))]
     return Table(["", *heads], [[when, *(f"{x:.4f}" for x in each.values())] for when, each in scores.items()])
 
 

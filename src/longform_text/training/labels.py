@@ -1,14 +1,13 @@
 """Labelled texts: reading them, finding out the kind of their labels, splitting off a validation part.
 
-Labels come in every usual form: names, numbers, lists of names, vectors of 0 and 1, and none.
+Labels are names or whole numbers (classes), decimals (values), or lists of names, of which a vector of 0 and 1 is one.
 """
 
 import math
 import random
 import re
 import warnings
-from collections.abc import Iterable, Sequence, Set
-from decimal import Decimal
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,55 +35,52 @@ class Labels(list[Any]):
 
 
 def plain_labels(given: Iterable[Any]) -> Labels:
-    """Labels as Python has them: of arrays, tensors and sets lists, of vectors of 0 and 1 the places that hold 1.
+    """Labels as Python has them: None for what is missing, of vectors of 0 and 1 the places that hold 1.
 
-    None for what is missing (None, NaN, NA, a list of these). Raises DataError for lists that are neither such vectors
-    nor names or numbers of classes.
+    Raises DataError for lists that are neither such vectors nor names or numbers of classes.
     """
     if isinstance(given, Labels):
         return given
     labels = [_plain(label) for label in given]
-    there = [label for label in labels if label is not None]
-    if {*map(type, there)} == {list} and _are_vectors(there):
-        names = [str(place) for place in range(len(there[0]))]
-        return Labels((label and list(compress(names, map(float, label))) for label in labels), names)
-    return Labels([_names(label) if isinstance(label, list) else label for label in labels])
+    lists = [label for label in labels if isinstance(label, list)]
+    if _are_vectors(lists):
+        names = [str(place) for place in range(len(lists[0]))]
+        return Labels((list(compress(names, x)) if isinstance(x, list) else x for x in labels), names)
+    for label in lists:
+        _check_list(label)
+    return Labels(labels)
 
 
-def _names(label: list[Any]) -> list[Any]:
-    numbers = all(str(each).lstrip("-").isdecimal() for each in label)
-    if (numbers and len({*label}) < len(label)) or any(isinstance(each, float | list | None) for each in label):
+def _are_vectors(lists: Sequence[list[Any]]) -> bool:
+    length = len(lists[0]) if lists else 0
+    return length > 1 and all(len(label) == length and all(x in (0, 1) for x in label) for label in lists)
+
+
+def _check_list(label: list[Any]) -> None:
+    if len(set(map(str, label))) < len(label) or any(isinstance(each, float | list | None) for each in label):
         raise DataError(
             f"the label {label!r} is no list of names or numbers of classes, each once, and the labels are no vectors "
             "of 0 and 1 of one length: give one of the two"
         )
-    return label
+
+
+def _plain(label: Any) -> Any:
+    label = python_values(label)
+    if not isinstance(label, list | tuple):
+        return None if is_missing(label) else label
+    values = [None if is_missing(each) else python_values(each) for each in label]
+    there = [each for each in values if each is not None]
+    if all(isinstance(each, str) for each in there):
+        return there if there or not label else None
+    return values
 
 
 def lists_of_names(given: Iterable[Any]) -> Labels:
     """Labels as lists of names, which LIST_SEPARATOR parts in a text; None where there is none."""
     labels = plain_labels(given)
-    parted = [[*map(str.strip, each.split(LIST_SEPARATOR))] if isinstance(each, str) else each for each in labels]
-    lists = plain_labels([*filter(None, map(str, each))] if isinstance(each, list) else each for each in parted)
-    return Labels(lists, lists.names or labels.names)
-
-
-def _plain(label: Any) -> Any:
-    label = python_values(sorted(label, key=str) if isinstance(label, Set) else label)
-    if not isinstance(label, list | tuple):
-        return None if is_missing(label) else label
-    there = [each for each in map(_plain, label) if each is not None]
-    vector = len(there) < len(label) and not all(isinstance(each, str) for each in there)
-    return [*map(_plain, label)] if vector else there if there or not label else None
-
-
-def _are_vectors(lists: Sequence[list[Any]]) -> bool:
-    """Whether labels are vectors of 0 and 1, as no lists of two or more different numbers, or of names, all are."""
-    values = [each for label in lists for each in label]
-    numbers = all(isinstance(each, int | float) for each in values)
-    twice = any(len(set(map(str, label))) < len(label) for label in lists)
-    alike = len({len(label) for label in lists}) == 1 and len(lists[0]) > 1
-    return alike and all(each in (0, 1, "0", "1") for each in values) and (numbers or twice)
+    parted = [each.split(LIST_SEPARATOR) if isinstance(each, str) else each for each in labels]
+    stripped = ([str(name).strip() for name in each] if isinstance(each, list) else each for each in parted)
+    return Labels((list(filter(None, each)) if isinstance(each, list) else each for each in stripped), labels.names)
 
 
 class Examples(NamedTuple):
@@ -106,9 +102,9 @@ class Examples(NamedTuple):
 
 
 class LabelScheme(NamedTuple):
-    """``task``: "single-label", "multi-label" or "regression"; ``names``: of the labels, in the order of the logits.
+    """``task``: "single-label", "multi-label", "regression", or "token-classification", of lists of a label a word.
 
-    ``label_type``: what the labels were in Python, "str" where they were of several types.
+    ``names``: of the labels, in the order of the logits. ``label_type``: what the labels were in Python.
     """
 
     task: str
@@ -119,14 +115,23 @@ class LabelScheme(NamedTuple):
         """In words: "2 classes: neg, pos"; ``targets``: what ``encode`` made of the labels."""
         if self.task == REGRESSION:
             return f"regression: numbers from {min(targets):g} to {max(targets):g}"
-        kind = "classes" if self.task == SINGLE else "labels, any number a text"
-        return f"{len(self.names):,} {kind}: {some(self.names, SHOWN)}"
+        kinds = {SINGLE: "classes", MULTI: "labels, any number a text"}
+        return f"{len(self.names):,} {kinds.get(self.task, 'labels of words')}: {some(self.names, SHOWN)}"
 
     def encode(self, labels: Sequence[Any], *, where: str) -> list[Any]:
         """Targets: a class number, a list of 0.0 and 1.0, or a number. Raises DataError for labels not in training."""
         if self.task == REGRESSION:
             return _numbers(labels, where)
-        given = _as_lists(plain_labels(labels), self.task)
+        given = _as_lists(labels, self.task)
+        self._check(given, where)
+        if self.task == MULTI:
+            return [[float(name in names) for name in self.names] for names in given]
+        place = {name: number for number, name in enumerate(self.names)}
+        places = [[place[name] for name in names] for names in given]
+        return [each[0] for each in places] if self.task == SINGLE else places
+
+    def _check(self, given: Labels, where: str) -> None:
+        """Raise DataError for vectors of another length, and for names that did not occur in training."""
         if self.task == MULTI and len(given.names or self.names) != len(self.names):
             raise DataError(f"{where}: vectors of {len(given.names or ())}, those in training of {len(self.names)}")
         if unseen := sorted(set().union(*given).difference(self.names)):
@@ -134,10 +139,6 @@ class LabelScheme(NamedTuple):
                 f"{where}: the label {', '.join(map(repr, unseen[:5]))} does not occur in the training part, "
                 f"which has {', '.join(map(repr, self.names[:20]))}"
             )
-        if self.task == SINGLE:
-            place = {name: number for number, name in enumerate(self.names)}
-            return [place[names[0]] for names in given]
-        return [[float(name in names) for name in self.names] for names in given]
 
 
 def examples_of(
@@ -222,7 +223,8 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
     """
     given = plain_labels(labels)
     labels = [label for label in given if label is not None]
-    task = _task(labels) if task == "auto" else task
+    kind = _kind(labels)
+    task = _task(labels, kind) if task == "auto" else task
     if task == REGRESSION:
         if len(set(_numbers(labels, "the training part"))) < 2:
             raise DataError("all training texts have the same value: there is nothing to learn")
@@ -233,19 +235,47 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
         raise DataError("no training text has any label")
     if task == SINGLE and len(occurring) < 2:
         raise DataError(f'all training texts have the label "{occurring[0]}": a classifier needs two classes or more')
-    return LabelScheme(task, list(lists.names or occurring), _type(labels, occurring))
+    return LabelScheme(task, list(lists.names or occurring), kind)
 
 
-def _type(labels: Sequence[Any], names: Sequence[str]) -> str:
-    """The one type of Python's, or of a package ("uint8"), of all labels, whose texts are ``names``; else "str"."""
+def _kind(labels: Sequence[Any]) -> str:
+    """The type of all labels in Python. Raises DataError for several, and for others than these."""
     values = [value for label in labels for value in (label if isinstance(label, list) else [label])]
-    kinds = {type(value).__name__.removeprefix("u").rstrip("_0123456789") for value in values}
-    known = len(kinds) == 1 and kinds <= {"int", "float", "bool"} and {str(value) for value in values} >= set(names)
-    return kinds.pop() if known else "str"
+    kinds = {type(value).__name__: value for value in values}
+    lists = {isinstance(label, list) for label in labels}
+    if kinds.keys() == {"int", "float"}:
+        return "float"
+    if len(kinds) > 1 or len(lists) > 1 or not kinds.keys() <= {"str", "int", "bool", "float"}:
+        shown = ", ".join(f"{kind} ({str(value)[:40]!r})" for kind, value in kinds.items())
+        shown += ", alone and in lists" if len(lists) > 1 else ""
+        raise DataError(f"labels are of mixed types: {shown}; use names only, numbers only, or lists of names only")
+    return next(iter(kinds), "str")
 
 
-def _as_lists(labels: Labels, task: str) -> Labels:
-    """The names of each text. Raises DataError for lists where each has one."""
+def _task(labels: Sequence[Any], kind: str) -> str:
+    if any(isinstance(label, list) for label in labels) or not labels:
+        return MULTI
+    if kind == "str" and all(map(_LIST.fullmatch, labels)):
+        raise DataError(
+            f"the labels are texts of lists ({labels[0][:40]!r}): give lists, from .jsonl or .parquet files, or names "
+            f'with "{LIST_SEPARATOR}" between them and task="multi-label"'
+        )
+    if kind != "float":
+        return SINGLE
+    if not all(float(label).is_integer() for label in labels):
+        return REGRESSION
+    values = sorted(set(labels))
+    raise DataError(
+        f"the labels are decimals without fractions ({some(values, SHOWN)}), which may be {len(values):,} classes "
+        'or numbers to learn: say which, task="single-label" (--task single-label) or "regression"'
+    )
+
+
+def _as_lists(given: Sequence[Any], task: str) -> Labels:
+    """The names of each text, or of its words. Raises DataError for lists where each has one."""
+    if task not in (SINGLE, MULTI):
+        return Labels(given)
+    labels = plain_labels(given)
     if task == MULTI:
         return lists_of_names(labels)
     if any(isinstance(label, list) for label in labels):
@@ -257,34 +287,6 @@ def _order(name: str) -> tuple[bool, float, str]:
     """Numbers by size, then names."""
     number = name.removeprefix("-").isdecimal()
     return (not number, float(name) if number else 0.0, name)
-
-
-def _task(labels: Sequence[Any]) -> str:
-    kinds = {_kind(label): label for label in labels}
-    if kinds.keys() <= {"list"}:
-        return MULTI
-    if kinds.keys() == {"text"} and all(map(_LIST.fullmatch, labels)):
-        raise DataError(
-            f"the labels are texts of lists ({labels[0][:40]!r}): give lists, from .jsonl or .parquet files, or names "
-            f'with "{LIST_SEPARATOR}" between them and task="multi-label"'
-        )
-    if kinds.keys() == {"text"} or kinds.keys() == {"whole number"}:
-        return SINGLE
-    if kinds.keys() <= {"decimal number", "whole number"}:
-        if not all(isinstance(label, int) or float(label).is_integer() for label in labels):
-            return REGRESSION
-        values = sorted(set(labels))
-        raise DataError(
-            f"the labels are decimals without fractions ({some(values, SHOWN)}), which may be {len(values):,} classes "
-            'or numbers to learn: say which, task="single-label" (--task single-label) or "regression"'
-        )
-    shown = ", ".join(f"{kind} ({str(label)[:40]!r})" for kind, label in kinds.items())
-    raise DataError(f"labels are of mixed types: {shown}; use names only, numbers only, or lists of names only")
-
-
-def _kind(label: Any) -> str:
-    kinds = ((str, "text"), (list, "list"), (int, "whole number"), (float | Decimal, "decimal number"))
-    return next((name for kind, name in kinds if isinstance(label, kind)), type(label).__name__)
 
 
 def split(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from transformers import PreTrainedModel
 
 from longform.errors import CheckpointError, ConfigurationError, MissingDependencyError
 from longform.files import (
@@ -28,6 +29,7 @@ from longform.files import (
     write_json,
     write_lines,
 )
+from longform.pretrained.weights import load_whole
 from longform_text.data.token_store import input_paths
 from longform_text.training.trainer import STATE
 
@@ -135,6 +137,11 @@ class RunFolder:
         """The log history of a finished run."""
         with (self.folder / RECORDS).open("rb") as file:
             return [row for _, row in whole_lines(file)]
+
+    def load(self, model: PreTrainedModel) -> list[dict[str, Any]]:
+        """Give ``model`` the weights of a finished run; its log history."""
+        model.load_state_dict(load_whole(type(model), self.folder, dtype=model.dtype).state_dict())
+        return self.rows
 
     def _write(self, status: str) -> None:
         write_json(self.folder / RUN_FILE, {**self.identity, "status": status})

@@ -166,6 +166,12 @@ class TrainingSettings(Settings):
         """Seed of all that is drawn."""
         return self.argument("seed", 0)
 
+    def described(self) -> dict[str, Any]:
+        """Values that were chosen, and those of the recipe, by name; none that is None."""
+        own = {name: value for name, value in vars(self).items() if name != "arguments"}
+        every = {**self.recipe, **own, **self.arguments}
+        return {name.replace("_", " "): value for name, value in every.items() if value is not None}
+
     def identity(self) -> dict[str, Any]:
         """Settings that must be the same for an interrupted run to go on."""
         own = {name: value for name, value in vars(self).items() if name != "arguments"}

@@ -150,7 +150,8 @@ class Trainer(transformers.Trainer):
         if labels is None:
             mask = inputs.get("attention_mask") if isinstance(inputs, Mapping) else None
             return 1.0 if mask is None else float(mask.sum())
-        return float((labels != IGNORED).sum()) if labels.ndim == 2 and not labels.is_floating_point() else len(labels)
+        per_token = labels.ndim == 2 and not labels.is_floating_point()
+        return float((labels != IGNORED).sum() if per_token else len(labels))
 
     def _mean(self, value: float) -> float:
         """Mean over the processes, as gradients are averaged: every token counts the same in each."""

@@ -13,28 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longform_lab.paper import bigrams
-from longform_text.data.token_store import TokenStore
-from longform_text.training.pretraining.batches import IGNORED, AskedBlocks, unigram_loss, unigram_shares
+from longform_text.training.pretraining.data import IGNORED, Batch, unigram_loss, unigram_shares
 
 VOCABULARY = 5
 DOCUMENTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=8), min_size=1, max_size=5)
 
 
-def _store(documents: list[list[int]]) -> TokenStore:
-    return TokenStore(np.concatenate(documents).astype(np.uint16), np.cumsum([len(each) for each in documents]))
-
-
-def _loss(documents: list[list[int]], chosen: list[int], hidden: list[AskedBlocks]) -> float:
-    blocks = SimpleNamespace(store=_store(documents), documents=np.array(chosen))
-    data: Any = SimpleNamespace(tokenizer=range(VOCABULARY), blocks=blocks, validation=hidden)
+def _loss(documents: list[list[int]], chosen: list[int], hidden: list[Batch]) -> float:
+    taught = {"input_ids": [np.array(documents[each]) for each in chosen]}
+    shares = unigram_shares(np.bincount(np.concatenate(documents), minlength=VOCABULARY))
+    data: Any = SimpleNamespace(tokenizer=range(VOCABULARY), taught=taught, shares=shares, validation=hidden)
     return bigrams.bigram_loss(data)
 
 
-def _hidden(rows: list[list[int]], places: list[int]) -> AskedBlocks:
+def _hidden(rows: list[list[int]], places: list[int]) -> Batch:
     ids = torch.tensor(rows)
     at = torch.tensor(places)
     labels = torch.full_like(ids, IGNORED).flatten().index_copy(0, at, ids.flatten()[at]).view_as(ids)
-    return AskedBlocks(ids.flatten().index_fill(0, at, 4).view_as(ids), None, labels)
+    return {"input_ids": ids.flatten().index_fill(0, at, 4).view_as(ids), "labels": labels}
 
 
 def _one_by_one(documents: list[list[int]], shares: np.ndarray, rows: list[list[int]], places: list[int]) -> float:

@@ -5,23 +5,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from longform.errors import DataError
-from longform_text.data.token_store import TOKENS, token_store
+from longform_text.data.token_store import TOKENS, lengths_of, tokenized_corpus
 
 TEXTS = ["the good text is long", "  ", "a bad text", "near and far " * 200]
 
 
 def test_the_store_holds_the_tokenizers_ids(tiny_tokenizer: Any, tmp_path: Path) -> None:
-    store = token_store(TEXTS, tiny_tokenizer, tmp_path / "cache")
+    documents = tokenized_corpus(TEXTS, tiny_tokenizer, tmp_path / "cache")
     wanted = [tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS if text.strip()]
-    assert np.split(store.tokens, store.ends[:-1])[0].tolist() == wanted[0]
-    assert store.tokens.tolist() == [token for ids in wanted for token in ids]
-    assert store.lengths().tolist() == [len(ids) for ids in wanted]
-    again = token_store(["other"], tiny_tokenizer, tmp_path / "cache")  # what is there is not made again
-    assert again.ends.tolist() == store.ends.tolist()
+    assert [ids.tolist() for ids in documents["input_ids"]] == wanted
+    assert lengths_of(documents).tolist() == [len(ids) for ids in wanted]
+    again = tokenized_corpus(["other"], tiny_tokenizer, tmp_path / "cache")  # what is there is not made again
+    assert lengths_of(again).tolist() == lengths_of(documents).tolist()
     assert list(tmp_path.iterdir()) == [tmp_path / "cache"]
 
 
@@ -31,21 +29,21 @@ def test_an_interrupted_cache_is_not_there(tiny_tokenizer: Any, tmp_path: Path) 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        token_store(texts(), tiny_tokenizer, tmp_path / "cache")
+        tokenized_corpus(texts(), tiny_tokenizer, tmp_path / "cache")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_cache_that_was_cut_short(tiny_tokenizer: Any, tmp_path: Path) -> None:
-    token_store(TEXTS, tiny_tokenizer, tmp_path / "cache")
+    tokenized_corpus(TEXTS, tiny_tokenizer, tmp_path / "cache")
     file = tmp_path / "cache" / TOKENS
-    file.write_bytes(file.read_bytes()[:-2])
-    with pytest.raises(DataError, match=r"bytes for .* tokens\): delete it"):
-        token_store(TEXTS, tiny_tokenizer, tmp_path / "cache")
+    file.write_bytes(file.read_bytes()[:-60])
+    with pytest.raises(DataError, match=r"cannot be read \(.*\): delete it"):
+        tokenized_corpus(TEXTS, tiny_tokenizer, tmp_path / "cache")
 
 
 def test_an_empty_corpus(tiny_tokenizer: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the corpus is empty"):
-        token_store(["", " \n"], tiny_tokenizer, tmp_path / "cache")
+        tokenized_corpus(["", " \n"], tiny_tokenizer, tmp_path / "cache")
 
 
 @pytest.mark.nightly
@@ -54,7 +52,7 @@ def test_processes_that_make_the_same_cache_make_it_once(tiny_tokenizer_folder: 
 import sys, time
 from pathlib import Path
 from transformers import AutoTokenizer
-from longform_text.data.token_store import token_store
+from longform_text.data.token_store import lengths_of, tokenized_corpus
 
 def texts():
     print("reads", flush=True)
@@ -64,7 +62,7 @@ def texts():
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.read()
-print(len(token_store(texts(), tokenizer, Path(sys.argv[2])).tokens))
+print(lengths_of(tokenized_corpus(texts(), tokenizer, Path(sys.argv[2]))).sum())
 """
     arguments = [sys.executable, "-c", code, str(tiny_tokenizer_folder), str(tmp_path / "cache")]
     pipe = subprocess.PIPE

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from shared_trainings import LINEAR, Given
+from tiny_models import make_sentence_transformer, save_longform
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 import longform
@@ -45,6 +47,14 @@ def student_folder(teacher: BertModel, tiny_tokenizer: Any, tmp_path: Path) -> P
         teacher, tokenizer=tiny_tokenizer, max_length=64, projected_length=8, attention_window=None, memory_budget=None
     ).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def given(texts: list[str], teacher: BertModel, tiny_tokenizer: Any, tmp_path: Path) -> Given:
+    (tmp_path / "model").mkdir()
+    folder = save_longform(tmp_path / "model", tiny_tokenizer, **LINEAR)
+    make_sentence_transformer(folder, pooling={"pooling_mode_mean_tokens": True}, normalise=True)
+    return Given(texts, teacher, tiny_tokenizer, folder)
 
 
 @pytest.fixture

@@ -128,13 +128,6 @@ def test_spans_that_are_not_in_the_document(longform_model: Path, spans: Any) ->
         align(longform_model, source, max_steps=1, progress=False)
 
 
-def test_negatives_of_the_same_document_are_passages() -> None:
-    with pytest.raises(ConfigurationError, match=r"same_document_negatives are passages: give passage_tokens"):
-        AlignmentSettings(same_document_negatives=0.5)
-    with pytest.raises(ConfigurationError, match=r"same_document_negatives=1\.5"):
-        AlignmentSettings(passage_tokens=8, same_document_negatives=1.5)
-
-
 def test_passages_of_a_document_are_told_apart_after_training(longform_model: Path) -> None:
     words = ["near", "far", "good", "bad", "long", "short"]
     rows = []
@@ -216,16 +209,6 @@ def test_passages_are_those_of_the_whole_reading(longform_model: Path, pairs: tu
     unit = torch.nn.functional.normalize(found, dim=-1).numpy()
     np.testing.assert_allclose(unit, np.concatenate([each.vectors for each in expected]), atol=1e-5)
     assert step.owners.bincount().tolist() == [len(each.vectors) for each in expected]
-
-
-def test_passages_are_found_after_training(longform_model: Path, pairs: tuple[list[str], list[str]]) -> None:
-    texts = AlignmentSource(texts=[f"{text} {other}" for text, other in zip(*[pairs[1]] * 2, strict=True)], weight=2)
-    settings = AlignmentSettings(
-        max_steps=3, documents_per_step=4, passage_tokens=8, heldout_documents=2, keep_texts=4, bf16=False
-    )
-    result = align(longform_model, [texts, AlignmentSource(pairs=pairs)], settings, progress=False)
-    assert result.steps == 3
-    assert 0 < result.after["ndcg"] <= 1
 
 
 def test_an_answer_is_no_wrong_answer(longform_model: Path) -> None:

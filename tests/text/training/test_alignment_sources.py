@@ -95,11 +95,11 @@ def test_queries_are_not_taken_from_beyond_what_is_read() -> None:
 
 
 def test_sources_take_turns_by_weight() -> None:
-    steps: Any = AlignmentSteps([], [2.0, 1.0], None, AlignmentSettings(), steps=9)  # ty: ignore
-    turns = steps.turns
-    assert [source for source, _ in turns] == [0, 1, 0] * 3
-    assert steps.documents(0) == 0
-    assert [visit for source, visit in turns if source == 0] == list(range(6))
+    steps: Any = AlignmentSteps(
+        [Recorded(8), Recorded(8)], [2.0, 1.0], None, AlignmentSettings(documents_per_step=4), steps=9  # ty: ignore
+    )  # fmt: skip
+    assert [source for source, _ in steps.planned] == [0, 1, 0] * 3
+    assert (steps.documents(0), steps.documents(3)) == (0, 12)
 
 
 class Recorded(PairSource):

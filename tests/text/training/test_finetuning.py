@@ -5,12 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas
 import pytest
 import torch
-from datasets import Dataset
-from json_lines import write_lines
 from transformers import AutoModelForSequenceClassification, BertModel
 
 from longform.errors import ConfigurationError, DataError
@@ -86,16 +82,6 @@ def test_the_best_step_is_kept(student_folder: Path) -> None:
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(result.model(**given).logits, targets)
     assert result.metrics["loss"] == pytest.approx(float(loss), abs=1e-5)
-
-
-def test_each_evaluation_is_shown(student_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = finetune(student_folder, _texts(), _changed(num_train_epochs=2))
-    shown = re.findall(r"fine-tuning, step (\d+): loss ([\d.]+), .*macro_f1 ([\d.]+)", capsys.readouterr().err)
-    rows = measured(result.records, "macro_f1")
-    assert len(rows) == 2
-    assert [(int(step), float(loss), float(f1)) for step, loss, f1 in shown] == [
-        (row["step"], pytest.approx(row["loss"], abs=1e-4), pytest.approx(row["macro_f1"], abs=1e-4)) for row in rows
-    ]
 
 
 def test_what_was_understood_is_said_before_training(
@@ -203,22 +189,6 @@ def _tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def test_activations_are_computed_again(student_folder: Path) -> None:
-    result = _run(student_folder, None, _texts(), _changed(max_steps=2, activation_checkpointing=True))
-    assert result.steps == 2
-    assert not any(getattr(layer, "gradient_checkpointing", False) for layer in result.model.modules())
-
-
-def test_files_and_a_given_validation_part(student_folder: Path, tmp_path: Path) -> None:
-    examples = _texts()
-    for name, places in (("train", range(60)), ("held", range(60, 80))):
-        rows = [{"body": examples.texts[i], "kind": examples.labels[i]} for i in places]
-        write_lines(tmp_path / f"{name}.jsonl", rows)
-    files: dict[str, Any] = {"text_field": "body", "label_field": "kind", "validation": tmp_path / "held.jsonl"}
-    result = _run(student_folder, None, tmp_path / "train.jsonl", _changed(num_train_epochs=1), **files)
-    assert sum(map(sum, result.metrics["confusion"])) == 20
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "named"),
     [
@@ -245,19 +215,6 @@ def test_parts_that_do_not_fit_each_other(student_folder: Path) -> None:
         _run(student_folder, None, examples, validation=Examples(["x"], ["good"], ["y"]))
     with pytest.raises(DataError, match="none of 0 texts has a label"):
         _run(student_folder, None, Examples([], []))
-
-
-@pytest.mark.parametrize("hold", [np.array, pandas.Series, lambda texts: Dataset.from_dict({"text": texts})["text"]])
-def test_a_run_on_texts_that_differ_in_one_is_refused_whatever_holds_them(
-    hold: Callable[[list[str]], Any], student_folder: Path, tmp_path: Path
-) -> None:
-    texts, labels = (list(part) * 15 for part in _texts()[:2])  # more than any library shows
-    texts, held = [f"{text} {number}" for number, text in enumerate(texts)], _texts(20)
-    settings, output = _changed(max_steps=1, max_length=8, per_device_train_batch_size=2), tmp_path / "run"
-    _run(student_folder, None, Examples(hold(texts), labels), settings, validation=held, output=output)
-    texts[600] = "the other text"
-    with pytest.raises(ConfigurationError, match="data: "):
-        _run(student_folder, None, Examples(hold(texts), labels), settings, validation=held, output=output)
 
 
 def test_many_classes_with_odd_names_are_trained_to_the_end(student_folder: Path, tmp_path: Path) -> None:

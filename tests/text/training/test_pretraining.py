@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from json_lines import read_lines, write_lines
+from datasets import Dataset
+from json_lines import write_lines
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from longform import LinformerForCausalLM
 from longform.errors import ConfigurationError, DataError
-from longform_text.data.token_store import TokenStore
+from longform_text.data.token_store import lengths_of
 from longform_text.data.tokenizer_training import TokenizerSettings
-from longform_text.training.pretraining.batches import DataCollatorForBlocks
-from longform_text.training.pretraining.data import split_documents
+from longform_text.training.pretraining.data import DataCollatorForBlocks, split_documents
 from longform_text.training.pretraining.model import AskedTokensLoss, config_for, full_attention_twin, new_model
 from longform_text.training.pretraining.run import PretrainingResult, pretrain
 from longform_text.training.pretraining.settings import PretrainingSettings
@@ -62,22 +62,6 @@ def test_it_learns_what_frequencies_do_not_say(config: dict[str, Any], tiny_toke
     assert result.tokens == 60 * 256
 
 
-def test_bfloat16_linear_decay_and_gradient_checkpointing(texts: list[str], tmp_path: Path) -> None:
-    settings = replace(
-        SETTINGS, max_steps=3, bf16=True, lr_scheduler_type="linear", warmup_steps=0, logging_steps=1,
-        activation_checkpointing=True, save_steps=None,
-    )  # fmt: skip
-    result = _run(texts, settings, output=tmp_path / "run")
-    assert result.steps == 3
-    assert all(value.dtype == torch.float32 and value.isfinite().all() for value in _weights(result).values())
-    rows = read_lines(tmp_path / "run" / "records.jsonl")
-    rates = [row["learning_rate"] for row in rows if "learning_rate" in row]
-    assert rates
-    assert rates == pytest.approx([3e-3 * left / 3 for left in (3, 2, 1)][-len(rates) :], rel=1e-3)
-    plain = _run(texts, replace(settings, activation_checkpointing=False))
-    assert result.validation_loss == pytest.approx(plain.validation_loss, rel=1e-3)
-
-
 def test_the_finished_folder(file: Path, tmp_path: Path) -> None:
     result = _run(file, output=tmp_path / "run")
     folder = tmp_path / "run"
@@ -99,7 +83,7 @@ def test_another_model_or_corpus_is_another_run(file: Path, texts: list[str], tm
     with pytest.raises(ConfigurationError, match=r"model.projected_length: 4 there, 8 now"):
         _run(file, replace(SETTINGS, max_steps=1), config={**MODEL, "projected_length": 8}, output=output)
     file.write_text(json.dumps({"text": " ".join(texts[:20])}))
-    with pytest.raises(ConfigurationError, match=r"data.corpus: \w+ there, \w+ now"):
+    with pytest.raises(ConfigurationError, match=r"data: \w+ there, \w+ now"):
         _run(file, replace(SETTINGS, max_steps=1), output=output)
 
 
@@ -141,30 +125,22 @@ def test_the_validation_set_does_not_follow_the_seed(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("corpus", "settings", "named"),
+    ("corpus", "changes", "vocabulary", "named"),
     [
-        (["", " "], SETTINGS, "the corpus is empty"),
-        (["the good text is long"] * 12, replace(SETTINGS, tokens_per_step=4096),
+        (["", " "], {}, None, "the corpus is empty"),
+        (["the good text is long"] * 12, {"tokens_per_step": 4096}, None,
          r"smaller than one batch: .* a step takes 256\. Lower tokens_per_step or length"),
+        (None, {}, 9_000, "vocab_size=9,000 is more than the corpus supports"),
+        (None, {"tokens_per_step": 8}, None, "tokens_per_step=8 holds no block of length=16"),
+        (None, {"length": 32}, None, "length=32 is more than the 16 tokens"),
     ],
 )  # fmt: skip
-def test_a_corpus_that_is_too_small(
-    corpus: list[str], settings: PretrainingSettings, named: str, tiny_tokenizer: Any
+def test_what_does_not_fit(
+    corpus: Any, changes: Any, vocabulary: int | None, named: str, texts: list[str], tiny_tokenizer: Any
 ) -> None:
-    with pytest.raises(DataError, match=named):
-        _run(corpus, settings, tokenizer=tiny_tokenizer)
-
-
-def test_a_vocabulary_that_is_too_large(texts: list[str]) -> None:
-    with pytest.raises(DataError, match="vocab_size=9,000 is more than the corpus supports"):
-        _run(texts, tokenizer=TokenizerSettings("byte-bpe", 9_000))
-
-
-def test_sizes_that_do_not_fit(texts: list[str]) -> None:
-    with pytest.raises(ConfigurationError, match="tokens_per_step=8 holds no block of length=16"):
-        _run(texts, replace(SETTINGS, tokens_per_step=8))
-    with pytest.raises(ConfigurationError, match="length=32 is more than the 16 tokens"):
-        _run(texts, replace(SETTINGS, length=32))
+    tokenizer = tiny_tokenizer if vocabulary is None else TokenizerSettings("byte-bpe", vocabulary)
+    with pytest.raises((DataError, ConfigurationError), match=named):
+        _run(corpus or texts, replace(SETTINGS, **changes), tokenizer=tokenizer)
 
 
 CAUSAL = {**MODEL, "projection": "mean", "attention_window": 4}
@@ -182,13 +158,13 @@ def test_a_causal_model_learns_and_generates(texts: list[str], tmp_path: Path) -
 
 def test_the_causal_loss_is_that_of_the_model_s_head(tiny_tokenizer: Any) -> None:
     model = new_model(config_for(CAUSAL, tiny_tokenizer, causal=True), 0).eval()
-    content = np.array([7, 9, 3, 8, 6])  # 3 parts two documents
-    part = DataCollatorForBlocks(tiny_tokenizer, 16, causal=True).ask([content])
-    assert part.labels[part.labels != IGNORED].tolist() == [7, 9, 3, 6]
+    collator, documents = DataCollatorForBlocks(tiny_tokenizer, 16, causal=True), _documents([7, 9], [8, 6])
+    batch = collator(list(collator.blocks(documents, "full")))  # 3 parts the two
+    assert batch["labels"][batch["labels"] != IGNORED].tolist() == [9, 3, 6]
     loss = AskedTokensLoss(model)
-    found = loss(model, part._asdict())
+    found = loss(model, batch)
     loss.remove()
-    expected = model(part.input_ids, attention_mask=part.attention_mask, labels=part.labels).loss
+    expected = model(**batch).loss
     torch.testing.assert_close(found, expected)
 
 
@@ -211,20 +187,26 @@ def test_a_loaded_model_goes_on(texts: list[str]) -> None:
     assert again.model is first.model
 
 
-def _store(*lengths: int) -> TokenStore:
-    return TokenStore(np.arange(sum(lengths), dtype=np.int32) % 50, np.cumsum(lengths))
+def _documents(*rows: list[int]) -> Dataset:
+    return Dataset.from_dict({"input_ids": [np.array(row, dtype=np.int32) for row in rows]}).with_format("numpy")
 
 
-@pytest.mark.parametrize("place", range(12))
+@pytest.mark.parametrize("place", [0, 5, 11])
 def test_no_more_than_a_tenth_is_held_out(place: int) -> None:
-    lengths = [100] * 12
+    lengths = [100 + number for number in range(12)]
     lengths[place] = 9_000
-    split = split_documents(_store(*lengths), 10_000)
-    held = split.store.lengths()[split.validation]
-    assert 0 < held.sum() <= 1_010
-    assert sorted([*split.train, *split.validation]) == list(range(12))
+    parts = split_documents(_documents(*([5] * length for length in lengths)), 10_000)
+    train, held = (lengths_of(part).tolist() for part in parts)
+    assert 0 < sum(held) <= 1_030
+    assert sorted([*train, *held]) == sorted(lengths)
 
 
 def test_the_shortest_is_held_out_where_all_are_longer_than_asked_for() -> None:
-    split = split_documents(_store(*range(110, 99, -1)), 5)
-    assert split.validation.tolist() == [10]
+    _, held = split_documents(_documents(*([5] * length for length in range(110, 99, -1))), 5)
+    assert lengths_of(held).tolist() == [100]
+
+
+def test_of_few_documents_the_ends_are_held_out() -> None:
+    train, held = split_documents(_documents([*range(40)], [*range(9)], [*range(50, 70)]), 12)
+    assert [ids.tolist() for ids in held["input_ids"]] == [[*range(36, 40)], [], [68, 69]]
+    assert lengths_of(train).tolist() == [36, 9, 18]

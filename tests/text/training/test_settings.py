@@ -12,6 +12,7 @@ from transformers import TrainingArguments
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.models.configuration_linformer import LinformerConfig
+from longform_text.training.alignment.settings import AlignmentSettings
 from longform_text.training.distillation.settings import DistillationSettings
 from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.pretraining.settings import load_preset, preset_names
@@ -26,6 +27,8 @@ from longform_text.training.trainer import Saves
         (DistillationSettings, {"max_minutes": -1}, "max_minutes=-1"),
         (DistillationSettings, {"learning_rate": 0.0}, "learning_rate=0.0 must be more than 0"),
         (DistillationSettings, {"length": 100}, "min_length=128 is more than length=100"),
+        (AlignmentSettings, {"same_document_negatives": 0.5}, "same_document_negatives are passages: give passage_tok"),
+        (AlignmentSettings, {"passage_tokens": 8, "same_document_negatives": 1.5}, r"same_document_negatives=1\.5"),
         (FinetuningSettings, {"task": "ranking"}, 'task="ranking"'),
         (FinetuningSettings, {"per_device_train_batch_size": 0}, "per_device_train_batch_size=0"),
         (

@@ -18,8 +18,10 @@ from longform_text.export.run import export_model
 from longform_text.inference.token_classifiers import TokenClassifier
 from longform_text.training.finetuning.run import finetune
 from longform_text.training.finetuning.settings import FinetuningSettings
-from longform_text.training.finetuning.tokens import IGNORED, Words, token_part, words_of
+from longform_text.training.finetuning.tokens import IGNORED, TokenTask, words_of
+from longform_text.training.labels import Examples
 
+FIELDS = {"text_field": "text", "label_field": "label", "pair_field": None}
 SETTINGS = FinetuningSettings(
     num_train_epochs=10, per_device_train_batch_size=8, learning_rate=1e-2, validation_fraction=0.25, bf16=False
 )
@@ -67,8 +69,8 @@ def test_scores_are_of_whole_entities() -> None:
 
 
 def test_labels_stand_at_the_first_token_of_each_word(tiny_tokenizer: Any) -> None:
-    words = Words([["the", "xyz", "good"], ["of"] * 9], [["O", "B-T", "I-T"], ["O"] * 9])
-    part = token_part(words, {"O": 0, "B-T": 1, "I-T": 2}, tiny_tokenizer, 8)
+    words = [["the", "xyz", "good"], ["of"] * 9], [["O", "B-T", "I-T"], ["O"] * 9]
+    part, _ = TokenTask(words, words, SETTINGS, FIELDS).parts(tiny_tokenizer, 8)
     assert part.rows[0]["labels"] == [IGNORED, 0, 1, IGNORED, IGNORED, 2, IGNORED]
     assert [len(row["input_ids"]) for row in part.rows] == [7, 8]
     assert part.truncated == 1
@@ -77,12 +79,13 @@ def test_labels_stand_at_the_first_token_of_each_word(tiny_tokenizer: Any) -> No
 def test_readers_know_class_labels_and_name_the_row(tmp_path: Path) -> None:
     features = Features({"tokens": List(Value("string")), "tags": List(ClassLabel(names=["O", "B-T"]))})
     given = Dataset.from_list([{"tokens": ["a", "b"], "tags": [0, 1]}], features=features)
-    assert words_of(given, "tokens", "tags") == Words([["a", "b"]], [["O", "B-T"]], ["O", "B-T"])
+    assert words_of(given, text_field="tokens", label_field="tags") == Examples([["a", "b"]], [["O", "B-T"]])
+    assert words_of(given, text_field="tokens", label_field="tags").labels.names == ["O", "B-T"]
     rows = [{"text": ["a"], "label": ["O"]}, {"text": ["a", "b"], "label": ["O"]}]
     with pytest.raises(DataError, match=r'a\.jsonl:2: the field "label" has 1 labels for 2 words'):
-        words_of(write_lines(tmp_path / "a.jsonl", rows), "text", "label")
+        words_of(write_lines(tmp_path / "a.jsonl", rows))
     with pytest.raises(DataError, match="not a list of words"):
-        words_of([{"text": "a b", "label": ["O"]}], "text", "label")
+        words_of([{"text": "a b", "label": ["O"]}])
 
 
 def test_it_is_learned_saved_used_and_exported(

@@ -37,7 +37,7 @@ def test_a_classifier_s_folder(student_folder: Path, tmp_path: Path) -> None:
     )
     card = ModelCard.load(tmp_path / "out" / "README.md")
     assert "Labels: bad, good." in card.text
-    assert f"| accuracy | {result.metrics['accuracy']:.4f} |" in card.text
+    assert f" {result.metrics['accuracy']:.4f} |" in card.text
     assert "model = AutoModelForSequenceClassification.from_pretrained(" in card.text
 
 

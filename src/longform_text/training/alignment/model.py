@@ -38,6 +38,8 @@ class SentenceModel(nn.Module):
         super().__init__()
         self.sentences = sentences
         self.sides = {QUERY: encoder.for_queries(), DOCUMENT: encoder.for_documents(), PLAIN: encoder}
+        self.activation_checkpointing_enable = encoder.model.activation_checkpointing_enable
+        self.activation_checkpointing_disable = encoder.model.activation_checkpointing_disable
 
     def forward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         """Vectors (B, F) of a batch of one ``side``, or those of its ``parts``, not normalised."""

@@ -18,7 +18,6 @@ from longform.conversion.adapter import WEIGHTS
 from longform.errors import ConfigurationError, require
 from longform.files import content_key
 from longform.pretrained.checkpoint_files import model_key
-from longform.pretrained.model_card import Block, Heading
 from longform.pretrained.tokenizers import special_tokens
 from longform.pretrained.weights import reading
 from longform_text.data.batching import CHARACTERS_A_TOKEN
@@ -27,7 +26,7 @@ from longform_text.data.text import look
 from longform_text.inference.loading import checked_limit
 from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform_text.training.alignment.sources import PairSource, open_source
-from longform_text.training.card import scores_table, write_card
+from longform_text.training.card import write_card
 from longform_text.training.run import carry_out, finish, measured, training_arguments
 from longform_text.training.run_folder import RunFolder, place_of_run
 from longform_text.training.students import Student, learning
@@ -179,7 +178,6 @@ def align_opened(
         sources, weights, reader, settings, steps=settings.argument("max_steps"), processes=arguments.world_size
     )
     own: dict[str, Any] = {"kind": "alignment", "settings": settings.identity(), "model": model_key(trained)}
-    own["processes"] = arguments.world_size
     run = RunFolder(folder, {**own, **identity}, kept=kept, restart=restart)
     if run.complete:
         _load(opened.origin.sentences, folder, arguments.device)
@@ -215,7 +213,14 @@ def align_opened(
         student.save(place)
         if adapter is not None:
             adapter.save(place, report=opened.origin.conversion, **opened.origin.pooling())
-        write_card(place, student, "aligned", _told(rows, documents))
+        found = measured(rows, "ndcg")
+        scores = {"before": _scores(found[0]), "after": _scores(found[-1])} if found else {}
+        about = (
+            "An encoder that has learned to find long documents by queries (longform align: contrastive, "
+            f"{rows[-1]['step']:,} steps of {documents:,} documents in all). nDCG@10 of queries among the documents of "
+            "the same source, and the cosine between the vectors that short texts have and had."
+        )
+        write_card(place, student, "aligned", about, settings, scores)
 
     finish(run, rows, "ndcg", save)
     return rows, documents
@@ -256,25 +261,6 @@ def document_limit(opened: Any, settings: AlignmentSettings) -> int:
             f"passage_tokens={settings.passage_tokens} is more than the model takes beside special tokens: {room}"
         )
     return checked_limit(encoder.limit, settings.max_length, name="the model")
-
-
-def _told(rows: list[dict[str, Any]], documents: int) -> list[Block]:
-    """Paragraphs of the model card."""
-    blocks: list[Block] = [
-        "An encoder that has learned to find long documents by queries (longform align: contrastive, "
-        f"{rows[-1]['step']:,} steps of {documents:,} documents in all)."
-    ]
-    if found := measured(rows, "ndcg"):
-        moments = {"before": found[0], "after": found[-1]}
-        scores = {when: {name: row[name] for name in ("ndcg", "short_cosine")} for when, row in moments.items()}
-        blocks += [
-            Heading("Evaluation"),
-            f"On {found[-1]['documents']:,} documents that were held out, with {found[-1]['queries']:,} "
-            "queries: nDCG@10 among the documents of the same source, and the cosine between the vectors that "
-            "short texts have and had.",
-            scores_table(["nDCG@10", "short texts"], scores),
-        ]
-    return blocks
 
 
 def _look_at(sources: Sequence[AlignmentSource]) -> None:

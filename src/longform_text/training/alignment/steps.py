@@ -6,8 +6,7 @@ Axes: Q queries, D documents, P their passages (one of each, where it has one ve
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import accumulate, islice
+from itertools import accumulate, count, islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch.utils.data import Dataset
 from longform_text.data.batching import TokenizedText, batches_of, tokenize
 from longform_text.data.spans import sentence_spans
 from longform_text.evaluation.embeddings import cosines
-from longform_text.evaluation.retrieval import Ranker, cosine_ranker, ranking_scores, retrieval_scores
+from longform_text.evaluation.retrieval import cosine_ranker, ranking_scores
 from longform_text.inference.chunks import beginning, chunk_plan, tokens_around
 from longform_text.inference.encoders import Encoder
 from longform_text.training.alignment.settings import AlignmentSettings
@@ -182,51 +181,43 @@ class AlignmentSteps(Dataset):
         processes: int = 1,
     ) -> None:
         self.sources, self.weights, self.reader, self.settings = sources, weights, reader, settings
-        self.processes, self.turns = processes, list(islice(self._turns(), steps))
-        self._batches = lru_cache(maxsize=len(sources))(self._ordered)  # a pass of each source is ordered once
+        self.processes, self.planned = processes, list(islice(self._plan(), steps * processes))
 
     def __len__(self) -> int:
-        return len(self.turns) * self.processes
+        return len(self.planned)
 
     def __getitem__(self, index: int) -> Step:
-        """The step of one process."""
-        number, rank = divmod(index, self.processes)
-        source, visit = self.turns[number]
-        return self._step(number, rank, source, visit * self.processes + rank)
-
-    def documents(self, steps: int) -> int:
-        """How many are read in so many steps, by all processes; one that comes again counts again."""
-        size, sources = self.settings.documents_per_step, [source for source, _ in self.turns[:steps]]
-        return self.processes * sum(min(size, len(self.sources[source].taught)) for source in sources)
-
-    def _turns(self) -> Iterator[tuple[int, int]]:
-        """The source of each step, and how often it had a turn before: as evenly as the weights allow."""
-        credit, visits = [0.0] * len(self.weights), [0] * len(self.weights)
-        while True:
-            credit = [have + weight for have, weight in zip(credit, self.weights, strict=True)]
-            chosen = max(range(len(credit)), key=lambda place: (credit[place], -place))
-            credit[chosen] -= sum(self.weights)
-            yield chosen, visits[chosen]
-            visits[chosen] += 1
-
-    def _ordered(self, source: int, passed: int) -> list[list[int]]:
-        """Batches of one pass over a source, in a new order; what is left over of a pass is not read in it."""
-        order, size = list(self.sources[source].taught), self.settings.documents_per_step
-        random.Random(f"order {source} {passed} {self.settings.seed}").shuffle(order)
-        if self.settings.similar_documents:
-            texts = [self.sources[source].text(place) for place in order]
-            return [[order[place] for place in batch] for batch in similar_batches(texts, size)]
-        return [order[first : first + size] for first in range(0, len(order), size)]
-
-    def _step(self, number: int, rank: int, source: int, visit: int) -> Step:
-        """Examples of the documents of one batch, and short texts."""
-        passed, batch = divmod(visit, max(1, len(self.sources[source].taught) // self.settings.documents_per_step))
-        draw = random.Random(f"step {number} {rank} {self.settings.seed}")
+        """One step: examples of the documents of one batch, and short texts."""
+        source, places = self.planned[index]
+        draw = random.Random(f"step {index} {self.settings.seed}")
         most = self.settings.queries_per_document
-        places = self._batches(source, passed)[batch]
         chosen = [self.sources[source].example(place, draw, most=most) for place in places]
         documents = [example.document for example in chosen] if self.settings.keep_weight else []
         return self.reader.step(chosen, sentences_of(documents, self.settings.keep_texts, draw))
+
+    def documents(self, steps: int) -> int:
+        """How many are read in so many steps, by all processes; one that comes again counts again."""
+        return sum(len(places) for _, places in self.planned[: steps * self.processes])
+
+    def _plan(self) -> Iterator[tuple[int, list[int]]]:
+        """Source and documents of each step, as evenly as the weights allow, without end."""
+        batches, visits = [self._batches(source) for source in range(len(self.sources))], [0] * len(self.sources)
+        while True:
+            source = min(range(len(visits)), key=lambda place: (visits[place] + 0.5) / self.weights[place])
+            visits[source] += 1
+            yield source, next(batches[source])
+
+    def _batches(self, source: int) -> Iterator[list[int]]:
+        """Batches of a source's documents, each pass in a new order; what is left over of a pass is not read in it."""
+        size = self.settings.documents_per_step
+        for passed in count():
+            order = list(self.sources[source].taught)
+            random.Random(f"order {source} {passed} {self.settings.seed}").shuffle(order)
+            groups = [range(first, first + size) for first in range(0, len(order), size)]
+            if self.settings.similar_documents:
+                groups = similar_batches([self.sources[source].text(place) for place in order], size)
+            for group in groups[: max(1, len(order) // size)]:
+                yield [order[place] for place in group if place < len(order)]
 
 
 def sentences_of(documents: Sequence[str], most: int, draw: random.Random) -> list[str]:
@@ -279,9 +270,8 @@ class Heldout:
             with torch.no_grad():
                 vectors = [read(dict(batch)) for batch in step.batches]
             queries, given, short = (part.cpu().numpy() for part in step.parted(vectors))
-            scores["ndcg"] += _document_scores(step, queries, given).tolist()
-            for name, each in _passage_scores(step, queries, given).items():
-                scores[name] += each.tolist()
+            for name, each in _rankings(step, queries, given):
+                scores[name] += each
             if len(short) and self.before is not None:
                 cosine = float(cosines(short, self.before).mean())
         means = {name: float(np.mean(each)) for name, each in scores.items() if each}
@@ -289,36 +279,23 @@ class Heldout:
         return {**means, "short_cosine": cosine, "queries": len(scores["ndcg"]), "documents": documents}
 
 
-def _document_scores(step: Step, queries: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """nDCG@10 of each query's documents (Q,), each as near as its nearest passage."""
+def _rankings(step: Step, queries: np.ndarray, given: np.ndarray) -> Iterator[tuple[str, list[float]]]:
+    """nDCG@10 of each query's documents, each as near as its nearest passage ("ndcg"), and of the right passages, among
+    all ("passages") and those of their document ("same_document"), for queries that not every passage of it answers.
+    """
+    own, others = step.answers[:, None] == step.owners, step.excluded[:, step.owners].numpy()
     right = step.excluded.clone()
     right[torch.arange(len(right)), step.answers] = True
     starts = torch.searchsorted(step.owners, torch.arange(right.shape[1])).numpy()
-    return retrieval_scores(queries, given, _numbers(right), starts=starts).each
+    every, known = slice(0, len(queries)), (own & ~step.right).any(dim=1).numpy()
+    yield "ndcg", _ndcg(cosine_ranker(queries, given, starts)(every), right.numpy())
+    if known.any():
+        near = cosine_ranker(queries, given)(every)
+        for name, left_out in (("passages", others), ("same_document", ~own.numpy())):
+            yield name, _ndcg(np.where(left_out, -np.inf, near)[known], step.right.numpy()[known])
 
 
-def _passage_scores(step: Step, queries: np.ndarray, given: np.ndarray) -> dict[str, np.ndarray]:
-    """nDCG@10 of the right passages of each query, among all ``passages`` and those of the ``same_document``.
-
-    Queries for which every passage of their document is right are left out.
-    """
-    own = step.answers[:, None] == step.owners
-    known = (own & ~step.right).any(dim=1)
-    if not known.any():
-        return {}
-    cosines_of, relevant = cosine_ranker(queries[known.numpy()], given), _numbers(step.right[known])
-    left_out = {"passages": step.excluded[:, step.owners], "same_document": ~own}
-    return {
-        name: ranking_scores(_without(cosines_of, rows[known].numpy()), relevant, documents=len(given)).each
-        for name, rows in left_out.items()
-    }
-
-
-def _numbers(rows: Tensor) -> list[set[int]]:
-    """The numbers of the columns that are true in each row."""
-    return [set(row.nonzero()[:, 0].tolist()) for row in rows]
-
-
-def _without(ranker: Ranker, left_out: np.ndarray) -> Ranker:
-    """The ranker that finds none of what is ``left_out``, bool (Q, N)."""
-    return lambda some: np.where(left_out[some], -np.inf, ranker(some))
+def _ndcg(scores: np.ndarray, right: np.ndarray) -> list[float]:
+    """nDCG@10 of each row of ``scores`` (Q, N), where ``right``, bool (Q, N), are to be first."""
+    relevant = [set(np.flatnonzero(row).tolist()) for row in right]
+    return ranking_scores(lambda some: scores[some], relevant, documents=right.shape[1]).each.tolist()

@@ -17,12 +17,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from longform.errors import DataError
 from longform.files import content_key
 from longform.pretrained.checkpoint_files import model_key
-from longform.pretrained.model_card import Block, Heading
-from longform.pretrained.weights import load_whole
 from longform_text.data.text import text_of
 from longform_text.data.token_store import CorpusFiles, corpus_of
 from longform_text.inference.loading import position_limit
-from longform_text.training.card import scores_table, short_name, write_card
+from longform_text.training.card import short_name, write_card
 from longform_text.training.distillation.crops import CropDataset, DataCollatorForCrops, at_most_a_fifth
 from longform_text.training.distillation.loss import Agreement, DistillationLoss, check_pair, encoder_of, texts_key
 from longform_text.training.distillation.optimizer import MuonAdamW
@@ -137,13 +135,10 @@ def distill(
             "teacher": model_key(original),
             "data": content_key(crops),
             "texts": texts_key(documents),
-            "processes": arguments.world_size,
         }
         run = RunFolder(folder, identity, kept=output is not None, restart=restart)
         if run.complete:
-            rows: list[dict[str, Any]] = run.rows
-            made = load_whole(type(opened.model), folder, dtype=torch.float32)
-            opened.model.load_state_dict(made.state_dict())
+            rows = run.load(opened.model)
         else:
             arguments.learning_rate = _rate(settings, trained.config)
             dtype = torch.bfloat16 if arguments.bf16 else torch.float32
@@ -167,7 +162,16 @@ def distill(
 
             def save(folder: Path) -> None:
                 opened.save(folder)
-                write_card(folder, opened, "healed", _told(str(original.config._name_or_path or ""), rows))
+                first, *_, last = (Agreement.of(row).summary() for row in measured(rows, "cosine"))
+                scores = {"before": first, f"after {rows[-1]['step']:,} steps": last}
+                name = short_name(str(original.config._name_or_path or ""))
+                about = (
+                    f"A Longform that {f'`{name}`' if name else 'its original'} has taught on {_tokens(rows):,} tokens "
+                    "of text without labels (longform distill): long texts get nearly the states that the original has "
+                    "for their windows. Cosine of mean-pooled states, and squared error of hidden states over their "
+                    "squared size, mean over layers."
+                )
+                write_card(folder, opened, "healed", about, settings, scores)
 
             finish(run, rows, "cosine", save)
     found = [Agreement.of(row) for row in measured(rows, "cosine")]
@@ -201,18 +205,3 @@ def _optimizer(settings: DistillationSettings, rate: float, decay: float) -> Any
 
 def _tokens(rows: list[dict[str, Any]]) -> int:
     return int(max((row.get("num_input_tokens_seen", 0) for row in rows), default=0))
-
-
-def _told(teacher: str, rows: list[dict[str, Any]]) -> list[Block]:
-    """Paragraphs of the model card."""
-    found = [Agreement.of(row) for row in measured(rows, "cosine")]
-    taught = f"`{short_name(teacher)}`" if teacher else "its original"
-    agreement = {"before": found[0].summary(), f"after {rows[-1]['step']:,} steps": found[-1].summary()}
-    return [
-        f"A Longform that {taught} has taught on {_tokens(rows):,} tokens of text without labels (longform "
-        "distill): long texts get nearly the states that the original has for their windows.",
-        Heading("Agreement with the original"),
-        f"On {found[-1].documents:,} documents ({found[-1].tokens:,} tokens) that were held out: cosine of "
-        "mean-pooled states, and squared error of hidden states over their squared size, mean over layers.",
-        scores_table(["cosine", "error"], agreement),
-    ]

@@ -9,12 +9,10 @@ from typing import Any
 
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, some
 from longform.files import content_key, read_json, write_json
 from longform.pretrained.checkpoint_files import model_key
-from longform.pretrained.model_card import Block, Heading, facts_table
 from longform.pretrained.sentence_folder import IDENTITY, OLDER, with_activation
-from longform.pretrained.weights import load_whole
 from longform_text.inference import classifiers
 from longform_text.inference.loading import checked_limit, token_limit
 from longform_text.training.card import write_card
@@ -23,12 +21,11 @@ from longform_text.training.finetuning.task import Part, TextTask
 from longform_text.training.finetuning.tokens import TOKENS, TokenTask, is_in_words
 from longform_text.training.labels import REGRESSION
 from longform_text.training.run import carry_out, finish, training_arguments
-from longform_text.training.run_folder import RunFolder, place_of_run
+from longform_text.training.run_folder import OTHERWISE, RunFolder, place_of_run
 from longform_text.training.students import CLASSIFIER, Student, activation_for, learning, with_labels
 from longform_text.training.trainer import Trainer, check_start
 
 METRICS_FILE = "metrics.json"
-LEFT_OUT_OF_CARD = ("steps", "best_step", "texts_truncated")
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,7 @@ def finetune(
         opened = _opened(model, task, tokenizer, settings)
         limit = token_limit(opened.model, opened.tokenizer)
         max_length = checked_limit(limit, settings.max_length, name="the model")
-        taught, held = task.parts(opened.tokenizer, max_length, progress=shown)
+        taught, held = task.parts(opened.tokenizer, max_length)
         held.rows.sort(key=lambda row: -len(row["input_ids"]))  # little of a batch is padding; no score asks for order
         if shown:
             print(_understood(task, taught, held, max_length), file=sys.stderr)
@@ -119,14 +116,11 @@ def finetune(
             "settings": settings.identity(),
             "model": model_key(opened.model),
             "data": content_key(task.train, task.validation),
-            "processes": arguments.world_size,
         }
         check_start(opened.model, "the model to train")
         run = RunFolder(folder, identity, kept=output is not None, restart=restart)
         if run.complete:
-            rows, metrics = run.rows, read_json(folder / METRICS_FILE, way_out="give another output folder")
-            made = load_whole(type(opened.model), folder, dtype=opened.model.dtype)
-            opened.model.load_state_dict(made.state_dict())
+            rows, metrics = run.load(opened.model), read_json(folder / METRICS_FILE, way_out=OTHERWISE)
         else:
             trainer = Trainer(
                 opened.model,
@@ -193,7 +187,10 @@ def _trained(
     def save(folder: Path) -> None:
         opened.save(folder)
         write_json(folder / METRICS_FILE, metrics)
-        write_card(folder, opened, "fine-tuned", _told(task, metrics, len(held.rows)))
+        what = "It gives a number." if task.name == REGRESSION else f"Labels: {some(task.labels, 20)}."
+        about = f"An encoder fine-tuned on labelled texts ({task.name}, longform finetune). {what}"
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
+        write_card(folder, opened, "fine-tuned", about, settings, {f"{len(held.rows):,} texts": numbers})
 
     finish(run, trainer.state.log_history, metric, save)
     return trainer.state.log_history, metrics
@@ -251,17 +248,3 @@ def _understood(task: Any, taught: Part, held: Part, max_length: int) -> str:
     cut = taught.truncated + held.truncated
     parts = f"{len(taught.rows):,} to train on, {len(held.rows):,} held out, {cut:,} cut at {max_length:,} tokens"
     return f"{task.described(taught.rows)}; {parts}"
-
-
-def _told(task: Any, metrics: dict[str, Any], held: int) -> list[Block]:
-    """Paragraphs of the model card."""
-    scores = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
-    shown = {name.replace("_", " "): f"{scores[name]:.4f}" for name in scores if name not in LEFT_OUT_OF_CARD}
-    labels = ", ".join(task.labels[:20]) + (f" and {len(task.labels) - 20:,} more" if len(task.labels) > 20 else "")
-    what = "It gives a number." if task.name == REGRESSION else f"Labels: {labels}."
-    return [
-        f"An encoder fine-tuned on labelled texts ({task.name}, longform finetune). {what}",
-        Heading("Evaluation"),
-        f"On {held:,} texts that were not trained on, but chose the best step:",
-        facts_table(shown),
-    ]

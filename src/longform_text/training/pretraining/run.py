@@ -10,17 +10,15 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 import longform
 from longform.errors import ConfigurationError
-from longform.files import read_json, write_json
+from longform.files import content_key, read_json, write_json
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.pretrained.checkpoint_files import model_key
-from longform.pretrained.model_card import Block, Heading, Table, facts_table
 from longform.pretrained.tokenizers import fit_tokenizer
-from longform.pretrained.weights import load_whole
 from longform_text.data.subject import corpus_key
 from longform_text.data.token_store import CorpusFiles, corpus_of
 from longform_text.facts import environment
@@ -29,19 +27,13 @@ from longform_text.training.pretraining.data import CorpusReader, PretrainingDat
 from longform_text.training.pretraining.model import AskedTokensLoss, config_for, described, new_model
 from longform_text.training.pretraining.settings import CAUSAL, MASKED, PretrainingSettings
 from longform_text.training.run import carry_out, finish, measured, training_arguments
-from longform_text.training.run_folder import CACHE, RunFolder, place_of_run
+from longform_text.training.run_folder import CACHE, OTHERWISE, RunFolder, place_of_run
 from longform_text.training.students import Student, learning
 from longform_text.training.trainer import IGNORED, Trainer, check_start
 
 FACTS = "data.json"
 QUARTERS = 4
-CARD = {  # what a model of an objective does, and which tokens it is asked for
-    MASKED: (
-        "It fills in hidden tokens",
-        "15 %, hidden once and for all; 80 % of them behind the mask token, 10 % behind another one",
-    ),
-    CAUSAL: ("It writes a text on from left to right (`generate`)", "each, after those of its document before it"),
-}
+DOES = {MASKED: "It fills in hidden tokens", CAUSAL: "It writes a text on from left to right (`generate`)"}
 
 
 @dataclass(frozen=True)
@@ -125,15 +117,12 @@ def pretrain(
             "kind": "pretraining",
             "settings": settings.identity(),
             "model": described(model.config),
-            "data": {"corpus": reader.key, "tokenizer": reader.tokenizer_key}
-            | ({} if held is None else {"validation": corpus_key(held)}),
+            "data": content_key(reader.key, reader.tokenizer_key, None if held is None else corpus_key(held)),
             "start": start,
-            "processes": _processes(settings.tokens_per_step // length, arguments.world_size),
         }
         run = RunFolder(folder, identity, kept=output is not None, restart=restart)
         if run.complete:
-            rows, facts = run.rows, read_json(folder / FACTS, way_out="give another output folder")
-            model.load_state_dict(load_whole(type(model), folder, dtype=model.dtype).state_dict())
+            rows, facts = run.load(model), read_json(folder / FACTS, way_out=OTHERWISE)
         else:
             data = PretrainingData(
                 reader.tokens(),
@@ -143,7 +132,7 @@ def pretrain(
                 validation=None if held is None else reader.tokens(held),
                 processes=arguments.world_size,
             )
-            facts = data.facts()
+            facts = data.facts
             arguments.per_device_train_batch_size = data.share
             rows = _trained(opened, arguments, run, settings, data, shown=progress)
             told = {
@@ -154,7 +143,17 @@ def pretrain(
             def save(folder: Path) -> None:
                 opened.save(folder)
                 write_json(folder / FACTS, told)
-                write_card(folder, opened, "pre-trained", _told(opened.model, settings, facts, rows))
+                losses = {"this model": measured(rows, "perplexity")[-1]["loss"]}
+                losses["predicting frequencies alone"] = facts["unigram_loss"]
+                about = (
+                    f"A {settings.objective} language model of {model.num_parameters():,} parameters, trained from "
+                    f"scratch with Longform {longform.__version__}: {rows[-1]['step']:,} steps of blocks of {length:,} "
+                    f"tokens. {DOES[settings.objective]}; fine-tune it for another task. The loss is in nats "
+                    f"a token, of {facts['validation_asked_tokens']:,} held-out tokens of {facts['corpus_tokens']:,}; "
+                    "perplexities compare between models with the same tokenizer and held-out text only."
+                )
+                scores = {name: {"loss": loss, "perplexity": math.exp(loss)} for name, loss in losses.items()}
+                write_card(folder, opened, "pre-trained", about, settings, scores)
 
             finish(run, rows, "loss", save)
         if cache is None and process.is_main_process:
@@ -203,11 +202,6 @@ def _model(config: Any, tokenizer: Any, settings: PretrainingSettings) -> tuple[
     return config, model_key(config)
 
 
-def _processes(blocks: int, processes: int) -> int:
-    """Processes, of which a run that goes on has as many: 1 where the blocks of a step are the same in any number."""
-    return processes if blocks % processes else 1
-
-
 def _trained(
     opened: Student,
     arguments: Any,
@@ -245,42 +239,11 @@ def measured_loss(loss: AskedTokensLoss, model: torch.nn.Module, data: Pretraini
     """``loss``: nats a token of the validation set, ``quarters``: that of the tokens in each quarter of a block."""
     totals, counts = (torch.zeros(QUARTERS, dtype=torch.float64) for _ in range(2))
     for part in data.validation:
-        losses = loss.each(model, {name: x.to(device) for name, x in part._asdict().items()})
-        places = (part.labels.flatten() != IGNORED).nonzero()[:, 0]
+        losses = loss.each(model, {name: x.to(device) for name, x in part.items()})
+        places = (part["labels"].flatten() != IGNORED).nonzero()[:, 0]
         quarter = places % data.length * QUARTERS // data.length
         totals.index_add_(0, quarter, losses.double().cpu())
         counts += quarter.bincount(minlength=QUARTERS)
     mean = float(totals.sum() / counts.sum())
     quarters = [round(value, 4) for value in (totals / counts.clamp(min=1)).tolist()]
     return {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "quarters": quarters}
-
-
-def _told(
-    model: PreTrainedModel, settings: PretrainingSettings, facts: Mapping[str, Any], rows: list[dict[str, Any]]
-) -> list[Block]:
-    """Paragraphs of the model card."""
-    steps, last = rows[-1]["step"], measured(rows, "perplexity")[-1]
-    tokens = steps * facts["tokens_per_step"]
-    losses = {f"this model, after {steps:,} steps ({tokens:,} tokens)": last["loss"]}
-    losses["predicting frequencies alone"] = facts["unigram_loss"]
-    told = ("corpus_documents", "corpus_tokens", "validation_tokens", "length")
-    recipe: dict[str, Any] = {"parameters": model.num_parameters(), "steps": steps, "tokens": tokens, **settings.recipe}
-    recipe |= {name: value for name, value in vars(settings).items() if name != "arguments"} | {**settings.arguments}
-    does, asked = CARD[settings.objective]
-    return [
-        f"A {settings.objective} language model trained from scratch with Longform {longform.__version__}. "
-        f"{does}; for another task it has to be fine-tuned.",
-        Heading("Data"),
-        facts_table({name.replace("_", " "): facts[name] for name in told}),
-        Heading("Training"),
-        facts_table({name.replace("_", " "): value for name, value in recipe.items() if value is not None}),
-        Heading("Evaluation"),
-        f"The model was asked for {facts['validation_asked_tokens']:,} tokens of held-out text ({asked}), with "
-        f"blocks of {facts['length']:,} tokens.",
-        Table(
-            ["", "loss (nats a token)", "perplexity"],
-            [[name, f"{loss:.4f}", f"{math.exp(loss):.2f}"] for name, loss in losses.items()],
-        ),
-        "Perplexities compare between models with the same tokenizer and the same held-out text only. "
-        "records.jsonl has every measurement, learning_curve.png shows them.",
-    ]
