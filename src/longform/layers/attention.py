@@ -154,11 +154,7 @@ class LinformerAttention(CachedAttention):
         if share_kv:
             self.value = self.key
         self.sinks = 0 if chosen.kind in DenseProjection.kinds else chosen.sink_tokens  # E has rows for its own
-        self.meets_latents = not PROJECTION_KINDS[chosen.kind].has_order
-        alike = self.context_size == self.hidden_size and self.num_key_value_heads == num_heads
-        self.takes_by_key = self.meets_latents and alike
-        if self.takes_by_key:
-            self._modules.pop("query", None)
+        self._meet_latents(has_order=PROJECTION_KINDS[chosen.kind].has_order)
         self.window, self.memory_budget = window, chosen.memory_budget
         self.projection_sharing, self.causal, self.grid = chosen.sharing, causal, tiles
         self.selected_slots = min(asked.selected_slots, *lengths)  # no more than there are slots
@@ -185,6 +181,14 @@ class LinformerAttention(CachedAttention):
             self.memory_bias = nn.Parameter(torch.empty(num_heads))
         LinformerAttention.reset_parameters(self)
         _move(self, device, dtype)
+
+    def _meet_latents(self, *, has_order: bool) -> None:
+        """Make queries by the layer of keys where slots are latents, and both layers have one shape."""
+        alike = self.context_size == self.hidden_size and self.num_key_value_heads == self.num_heads
+        self.meets_latents = not has_order
+        self.takes_by_key = self.meets_latents and alike
+        if self.takes_by_key and "query" in self._modules:
+            self._modules["query"] = None
 
     def reset_parameters(self) -> None:
         """Draw the parameters of this module anew, not those of the modules in it."""

@@ -450,7 +450,7 @@ class PlacedMeanProjection(SequenceProjection):
         self.place_share = nn.Parameter(torch.zeros(2, shape.heads, 1, 1), requires_grad=not options.frozen)
 
     def tensors(self) -> list[Tensor]:
-        """Those of the content and of the places, and the share of the places in keys and in values."""
+        """Tensors of the content and of the places, and the share of the places in keys and in values."""
         return [*self.content.tensors(), *self.places.tensors(), *self.place_share]
 
     def reset_parameters(self) -> None:

@@ -79,7 +79,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(kind, half):
     sizes = {"hidden_size": 64, "initializer_range": 0.1}
     made, given = model(kind, LinformerForMaskedLM, **QUIET, **sizes).train(), text(2, LONGEST)
     calls, gradients = [], []
-    made.linformer.encoder.layers[0].attention.query.register_forward_hook(lambda *_: calls.append(1))
+    made.linformer.encoder.layers[0].attention.value.register_forward_hook(lambda *_: calls.append(1))
     for reentrant in (None, False, True):
         if reentrant is not None:
             checkpointed(made, reentrant=reentrant)

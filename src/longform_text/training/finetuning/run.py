@@ -105,7 +105,7 @@ def finetune(
         opened = _opened(model, task, tokenizer, settings)
         limit = token_limit(opened.model, opened.tokenizer)
         max_length = checked_limit(limit, settings.max_length, name="the model")
-        taught, held = task.parts(opened.tokenizer, max_length)
+        taught, held = task.parts(opened.tokenizer, max_length, progress=shown)
         held.rows.sort(key=lambda row: -len(row["input_ids"]))  # little of a batch is padding; no score asks for order
         if shown:
             print(_understood(task, taught, held, max_length), file=sys.stderr)

@@ -4,15 +4,17 @@ Axes: N texts, n tokens, L labels.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 from transformers import DataCollatorWithPadding
 
 from longform.errors import ConfigurationError, InputError
 from longform_text.data.batching import tokenize
+from longform_text.data.progress import hidden
 from longform_text.evaluation import classification
 from longform_text.inference import classifiers
 from longform_text.training.finetuning.settings import FinetuningSettings
@@ -37,6 +39,7 @@ class TextTask:
     """
 
     head = CLASSIFIER
+    progress = False
     measurements: ClassVar[Mapping[str, Sequence[str]]] = {
         SINGLE: ("macro_f1", "accuracy", "loss"),
         MULTI: ("macro_f1", "micro_f1", "loss"),
@@ -68,8 +71,9 @@ class TextTask:
         pairs = self.train.pairs is not None
         return classifiers.FineTuning(self.name, self.scheme.label_type, max_length, pairs, **fields)
 
-    def parts(self, tokenizer: Any, max_length: int) -> tuple[Part, Part]:
-        """Training and validation part."""
+    def parts(self, tokenizer: Any, max_length: int, *, progress: bool = False) -> tuple[Part, Part]:
+        """Training and validation part; ``progress``: a bar shows how far each is."""
+        self.progress = progress
         both = ((self.train, "the training part"), (self.validation, "the validation part"))
         one, other = (self.part(examples, tokenizer, max_length, where=where) for examples, where in both)
         return one, other
@@ -78,10 +82,16 @@ class TextTask:
         """Texts with their targets; ``where``: what errors call them."""
         targets, texts = self.scheme.encode(examples.labels, where=where), examples.inputs()
         found: list[Any] = []
-        for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-            found += tokenize(texts[start : start + TOKENIZED_AT_ONCE], tokenizer, max_length=max_length)
+        for some in self.pieces(texts, where):
+            found += tokenize(some, tokenizer, max_length=max_length)
         rows = [_row(text, tokenizer) | {"labels": target} for text, target in zip(found, targets, strict=True)]
         return Part(rows, sum(text.truncated > 0 for text in found))
+
+    def pieces(self, texts: Sequence[Any], where: str) -> Iterator[Any]:
+        """Some texts at a time, under a bar."""
+        starts = range(0, len(texts), TOKENIZED_AT_ONCE)
+        for start in tqdm(starts, f"tokenising {where}", leave=False, disable=hidden(self.progress)):
+            yield texts[start : start + TOKENIZED_AT_ONCE]
 
     def described(self, rows: Sequence[dict[str, Any]]) -> str:
         """In words; ``rows``: of the training part."""

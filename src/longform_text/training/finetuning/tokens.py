@@ -14,7 +14,7 @@ from longform.errors import DataError
 from longform_text.data.given import python_values
 from longform_text.data.records import Record, field, records_of
 from longform_text.evaluation.token_labels import token_scores
-from longform_text.training.finetuning.task import TOKENIZED_AT_ONCE, Part, TextTask
+from longform_text.training.finetuning.task import Part, TextTask
 from longform_text.training.labels import Examples, Labels, LabelScheme
 from longform_text.training.students import TOKEN_CLASSIFIER
 from longform_text.training.trainer import IGNORED
@@ -85,8 +85,7 @@ class TokenTask(TextTask):
             raise DataError(f"{type(tokenizer).__name__} does not say which word a token is of: a fast one does")
         rows, truncated = [], 0
         targets = iter(self.scheme.encode(examples.labels, where=where))
-        for start in range(0, len(examples.texts), TOKENIZED_AT_ONCE):
-            texts: Any = examples.texts[start : start + TOKENIZED_AT_ONCE]
+        for texts in self.pieces(examples.texts, where):
             how: Any = {"truncation": True, "max_length": max_length, "verbose": False}
             found = tokenizer(texts, is_split_into_words=True, **how)
             for number, text in enumerate(texts):
