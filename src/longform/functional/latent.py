@@ -11,10 +11,10 @@ few keys, O(n k). There is no layer of queries, unless those come from vectors o
 Inducing points that attend to a set are Set Transformer's (Lee et al., arXiv 1810.00825), Perceiver's (2103.03206) and
 Luna's (2106.01540), where they are the context of what follows; that latents are also the keys by which a token takes,
 and keys its queries, is FLARE's (Puri et al., 2508.12594); the sum with what seekers find and the norms are FLARE++'s
-(2608.11519), where seekers look at keys of their own. Chosen on Darcy flow (256 shuffled points, 15 epochs, rate
-2e-3, test error of one seed): 0.0434 so, 0.0430 with keys of their own for the seekers, 0.0463 with a layer of queries;
-full attention 0.0428. After 5 epochs: 0.195 with queries without a norm and logits over sqrt(d), 0.204 with one scale a head for w,
-0.220 without seekers, where the layer of queries had 0.184.
+(2608.11519), where seekers look at keys of their own. Chosen on Darcy flow (256 shuffled points, 15 epochs, rate 2e-3,
+test error of one seed): 0.0434 so, 0.0430 with keys of their own for the seekers, 0.0463 with a layer of queries; full
+attention 0.0428. After 5 epochs, where the layer of queries had 0.184: 0.195 with queries without a norm and logits
+over sqrt(d), 0.204 with one scale a head for w, 0.220 without seekers.
 
 Axes: B batch, n tokens, k slots, h heads, d head dimension.
 """
