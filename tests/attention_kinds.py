@@ -182,7 +182,7 @@ class Layer:
 
     def linears(self) -> dict[str, ReferenceLinear]:
         layer = self.layer
-        parts = {"query": layer.taking, "key": layer.key, "value": layer.value, "output": layer.output}
+        parts = {"query": layer.query or layer.key, "key": layer.key, "value": layer.value, "output": layer.output}
         return {name: ReferenceLinear(part.weight, part.bias) for name, part in parts.items()}
 
     def twin(self, hidden: Tensor, mask: Tensor | None) -> Tensor:

@@ -94,11 +94,6 @@ class SelfAttention(nn.Module, ABC):
         self.output = nn.Linear(width, self.hidden_size, bias=bias)
 
     @property
-    def taking(self) -> Any:
-        """The layer of queries, which with latents is that of keys."""
-        return self.key if self.takes_by_key else self.query
-
-    @property
     def dropout_rate(self) -> float:
         """Share of attention weights that are dropped: none in inference."""
         return self.dropout if self.training else 0.0
@@ -129,7 +124,8 @@ class SelfAttention(nn.Module, ABC):
 
     def rounded(self, hidden: Tensor) -> Tensor:
         """Hidden states (B, n, D) in autocast's dtype, where only products read them, which would round them."""
-        if not (autocasts(hidden) and are_affine(self.taking, self.key, self.value)):
+        layers = (self.key, self.value) if self.takes_by_key else (self.query, self.key, self.value)
+        if not (autocasts(hidden) and are_affine(*layers)):
             return hidden
         return hidden.to(torch.get_autocast_dtype(hidden.device.type))
 
@@ -171,7 +167,8 @@ class SelfAttention(nn.Module, ABC):
 
     def queries(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
         """x (B, n, D) -> (B, h, n, d), turned by ``rotation``; of a mean square of one where slots are latents."""
-        query = self.taking(x).unflatten(2, (self.num_heads, -1))
+        layer = self.key if self.takes_by_key else self.query
+        query = layer(x).unflatten(2, (self.num_heads, -1))
         if self.meets_latents:
             query = unit_rms(query)
         return (query if rotation is None else rotated(query, rotation)).transpose(1, 2)

@@ -46,7 +46,8 @@ def layer(projection: str = "mean", *, window: int | None = 4, sinks: int = 0, *
 def full(made: LinformerAttention, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """softmax(Q Kᵀ / sqrt(d)) V over the text."""
     query, key, value = (
-        part(hidden).unflatten(2, (HEADS, -1)).transpose(1, 2) for part in (made.taking, made.key, made.value)
+        part(hidden).unflatten(2, (HEADS, -1)).transpose(1, 2)
+        for part in (made.query or made.key, made.key, made.value)
     )
     if made.meets_latents:  # queries and keys of one length
         query, key = unit_rms(query), unit_rms(key) * key.shape[-1] ** 0.5

@@ -18,7 +18,7 @@ def half(kind, seed: int):
     """A layer with weights of the usual size, a hidden state, a mask."""
     layer = Layer(kind, seed, torch.bfloat16)
     with torch.no_grad():
-        for part in {layer.layer.taking, layer.layer.key, layer.layer.value, layer.layer.output}:
+        for part in {layer.layer.query or layer.layer.key, layer.layer.key, layer.layer.value, layer.layer.output}:
             part.weight /= math.sqrt(kind.width)
     return layer, normal(generator(seed), 3, 7, kind.width, dtype=torch.bfloat16, grad=True), torch.tensor(MASK)
 
