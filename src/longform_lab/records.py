@@ -108,14 +108,11 @@ def provenance(rows: Sequence[Mapping[str, Any]], *, brief: bool = False) -> str
 
     def machine(row: Mapping[str, Any]) -> str:
         hardware = row["hardware"]
-        parts = [
-            hardware["gpu"] or hardware["cpu"],
-            f"{hardware['cores']} core{'s' * (hardware['cores'] > 1)}",
-            *hardware["cpu_features"][-1:],
-        ]
-        return ", ".join(map(str, parts))
+        cores = f"{hardware['cores']} core{'s' * (hardware['cores'] > 1)}"
+        return f"{hardware['gpu'] or hardware['cpu']} ({', '.join([cores, *hardware['cpu_features'][-1:]])})"
 
-    machines, days = dict.fromkeys(map(machine, rows)), sorted(row["date"][:10] for row in rows)
-    said = f"Measured on {' and '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+    machines, days = [*dict.fromkeys(map(machine, rows))], sorted(row["date"][:10] for row in rows)
+    named = " and ".join(filter(None, (", ".join(machines[:-1]), machines[-1])))
+    said = f"Measured on {named}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
     commits = list(dict.fromkeys(row["commit"] for row in rows))
     return f"{said}." if brief else f"{said}, commit{'s' * (len(commits) > 1)} {', '.join(commits)}."

@@ -1,4 +1,4 @@
-"""Eight data sets of labelled vectors and bytes that come with packages, and one of signals that is made here.
+"""Nine data sets of labelled vectors and bytes that come with packages, and one of signals that is made here.
 
 Axes: N samples, n tokens, C channels.
 """
@@ -48,7 +48,8 @@ def _dense(x: Any, labels: Any) -> Samples:
     return Samples(values, torch.ones(values.shape[:2], dtype=torch.bool), torch.as_tensor(np.asarray(labels)).long())
 
 
-def _split(samples: Samples, train: int) -> Sets:
+def split(samples: Samples, train: int) -> Sets:
+    """So many of the samples, drawn at random, and the others."""
     order = torch.randperm(len(samples.labels), generator=torch.Generator().manual_seed(0))
     first, rest = (Samples(*(part[places] for part in samples)) for places in (order[:train], order[train:]))
     return first, rest
@@ -57,7 +58,19 @@ def _split(samples: Samples, train: int) -> Sets:
 def digits() -> Sets:
     """scikit-learn's digits as 64 pixels."""
     given = require("sklearn.datasets", extra="train").load_digits()
-    return _split(_dense(given.data[..., None].astype("float32") / 8 - 1, given.target), 1300)
+    return split(_dense(given.data[..., None].astype("float32") / 8 - 1, given.target), 1300)
+
+
+def points_of_digits() -> Sets:
+    """Digits as sets of points (across, down, grey), each set in a random order."""
+    source = torch.Generator().manual_seed(0)
+    places = torch.cartesian_prod(*2 * [torch.linspace(-1, 1, 8)])
+    found = []
+    for x, mask, labels in digits():
+        points = torch.cat([places.expand(len(x), -1, -1), x], dim=2)
+        order = torch.rand(x.shape[:2], generator=source).argsort(dim=1)
+        found.append(Samples(points.gather(1, order[..., None].expand_as(points)), mask, labels))
+    return found[0], found[1]
 
 
 def genes() -> Sets:
@@ -65,7 +78,7 @@ def genes() -> Sets:
     with require("h5py", extra="train").File(_package("scanpy") / "datasets" / "10x_pbmc68k_reduced.h5ad") as file:
         values, labels = file["X"][:], file["obs"]["bulk_labels"]
     values = values[:, np.sort(np.argsort(-values.var(axis=0))[:256])].astype("float32")
-    return _split(_dense(values[..., None], labels), 500)
+    return split(_dense(values[..., None], labels), 500)
 
 
 def series(name: str, step: int) -> Sets:
@@ -102,7 +115,7 @@ def newsgroups(path: str) -> Sets:
     for row, (text, _) in enumerate(rows):
         x[row, : len(text)] = np.frombuffer(text, np.uint8)
     labels = torch.tensor([names.index(label) for _, label in rows])
-    return _split(Samples(torch.from_numpy(x), torch.from_numpy(x > 0), labels), len(rows) - 1000)
+    return split(Samples(torch.from_numpy(x), torch.from_numpy(x > 0), labels), len(rows) - 1000)
 
 
 def signals(count: int = 2_100, length: int = 2_000) -> Sets:
@@ -115,11 +128,12 @@ def signals(count: int = 2_100, length: int = 2_000) -> Sets:
     for channel in range(2):
         places = (torch.rand(count, generator=source) * lengths).long()
         x[torch.arange(count), places, channel] += heights[:, channel]
-    return _split(Samples(x * mask[..., None], mask, heights.argmax(dim=1)), count - 500)
+    return split(Samples(x * mask[..., None], mask, heights.argmax(dim=1)), count - 500)
 
 
 SETS: dict[str, Callable[..., Sets]] = {  # newsgroups takes the path of its file
     "digits": digits,
+    "points of digits": points_of_digits,
     "genes": genes,
     "vowels": lambda: series("JapaneseVowels", 1),
     "GunPoint": lambda: series("GunPoint", 1),

@@ -40,7 +40,7 @@ GROUPS = {  # headings of a help, and what stands under them; all other options 
     "advanced": """--print_config --encoding --stdin-format --max-characters --compile --graphs --vector-dtype
         --document-weight --on-error --part-rows --ray-address --actors --num-cpus --num-gpus --prompt
         --batch-wait-ms --max-concurrent-requests --max-texts --max-request-tokens --max-request-bytes
-        --max-waiting-tokens --grace-seconds --root-path --projection-init --position-init --sharing
+        --max-waiting-tokens --grace-seconds --root-path --projection-init --position-init
         --projection-sharing --sink-tokens --memory-budget --short-convolution --selected-slots --warmup
         --save_steps --eval_steps --activation_checkpointing --use_cpu --tokens-per-forward --tokens-per-step
         --evaluations --early-stopping-patience --head-learning-rate --first --sources.help

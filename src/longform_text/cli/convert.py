@@ -120,7 +120,7 @@ OPTIONS = (
         "for short texts with selection",
     ),
     (
-        "sharing",
+        SHARING,
         (*SHARINGS, "auto"),
         "auto",
         "what shares a projection: none: each head has its own; headwise: the heads of a layer; key_value: its "
@@ -236,14 +236,14 @@ def run(settings: Any) -> None:
     with conversion_folder(output, local_source(settings.source), overwrite=settings.restart):
         pass  # what is refused in the end is better refused now
     k = read_lengths(settings.projected_length)
-    sharing = (k.sharing or DEFAULT_SHARING) if settings.sharing == "auto" else settings.sharing
+    sharing = (k.sharing or DEFAULT_SHARING) if settings[SHARING] == "auto" else settings[SHARING]
     automatic = settings.attention_window == "auto"
     window = defaults.default_window(settings.projection) if automatic else settings.attention_window
     k, raised = k.fitted(settings.max_length, window, settings.sink_tokens)
     for said in filter(None, (k.measured_elsewhere(settings.max_length), raised)):
         print(f"note: {said}")
     given = {name: settings[name] for name, *_ in (*OPTIONS, *POOLING_OPTIONS)}
-    given |= {NAME: k.lengths, "sharing": sharing}
+    given |= {NAME: k.lengths, SHARING: sharing}
     counted = (each.text for each in read_documents(settings.idf)) if settings.idf else None
     result = convert(settings.source, **given, idf=counted)
     result.save_pretrained(output, overwrite=settings.restart)

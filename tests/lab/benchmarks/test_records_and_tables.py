@@ -86,7 +86,7 @@ def test_a_table_shows_the_latest_of_each_kind_in_order_and_a_dash_for_what_is_m
         "| a | 1.00 | – |",
         "| b\\|c | 2.00 | 1,000 |",
         "",
-        "*Measured on a CPU, 2 cores, avx512_bf16, 2026-01-02 to 2026-01-03.*",
+        "*Measured on a CPU (2 cores, avx512_bf16), 2026-01-02 to 2026-01-03.*",
     ]
 
 
@@ -115,7 +115,7 @@ def test_the_line_under_a_table_has_hardware_and_dates_in_every_document(
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     monkeypatch.setattr(tables, "RECORDS", records.parent)
     tables.main([])
-    line = "*Measured on a CPU, 2 cores, avx512_bf16, 2026-01-03 to 2026-01-05.*"
+    line = "*Measured on a CPU (2 cores, avx512_bf16), 2026-01-03 to 2026-01-05.*"
     assert [line in document.read_text() for document in documents] == [True] * 3
 
 

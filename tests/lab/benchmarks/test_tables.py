@@ -138,7 +138,7 @@ CASES: list[tuple[str, list[Record], Expected]] = [
         "| original, fine-tuned, chunks | 41.0 | – | – | 87.0 |",
         "| Longform, `minilm-16k` | 40.0 | – | – | 85.0 |",
         "| BM25 | – | – | 45.0 | – |",
-        "| original, fine-tuned, and BM25 | 51.0 | – | – | – |",
+        "| original, fine-tuned, chunks, and BM25 | 51.0 | – | – | – |",
         "| Longform, `minilm-16k`, and BM25 | 50.0 | – | – | – |",
     ]}),
 ]  # fmt: skip

@@ -53,7 +53,7 @@ def test_a_report_of_two_models_and_k_for_convert(models, corpus, tmp_path, caps
     assert kept.similarity.shape == (6, 6)
     for kind, more in (
         ("per-layer", []),
-        ("per-head", ["--sharing", "none"]),
+        ("per-head", ["--projection-sharing", "none"]),
         ("total-12-per-head", []),  # the file says it
         ("total-12", []),
     ):
