@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from gradients import assert_near, gradients_of_gradients
-from kernel_tables import only
+from kernel_tables import UNITS, only
 from torch import Tensor
 from window_cases import Inputs
 
@@ -37,9 +37,10 @@ SELECTING = [
 ]
 
 
-def with_selection(kernels: list[tuple[str, str]]) -> list[tuple[str, str, int]]:
-    """``kernels`` as they are, and those that take selected slots with two of these."""
-    return [*((*pair, 0) for pair in kernels), *((*pair, 2) for pair in kernels if pair in SELECTING)]
+def with_selection(kernels: list[tuple[str, str]]) -> list[tuple[str, str, str, int]]:
+    """``kernels`` as they are, and those that take selected slots with two of these; compiled ones with each units."""
+    rows = [*((*pair, 0) for pair in kernels), *((*pair, 2) for pair in kernels if pair in SELECTING)]
+    return [(units, *row) for row in rows for units in (UNITS if row[1] in BF16 else UNITS[:1])]
 
 
 class Case(NamedTuple):
@@ -64,8 +65,8 @@ def attention_case(dtype: torch.dtype) -> Case:
 
 def window_case(dtype: torch.dtype, selected: int) -> Case:
     """Held against the twin of tests/reference, key by key; the other cases of a window against its formula."""
-    mask = (torch.arange(90) < torch.tensor([[90], [61]])).long()
-    inputs = Inputs((8, 4, True, 23, Text(2, 90, mask)), 3, dtype, sinks=1, selected=selected)
+    mask = (torch.arange(50) < torch.tensor([[50], [33]])).long()
+    inputs = Inputs((8, 4, True, 13, Text(2, 50, mask)), 3, dtype, sinks=1, selected=selected)
 
     def exact(*x):
         inputs.heads, inputs.memory = list(x[:3]), list(x[3:])
@@ -121,9 +122,8 @@ def dtype_of(kernel: str) -> torch.dtype:
     return HALF if kernel in BF16 else WIDE if kernel in FLOAT else torch.float64
 
 
-@pytest.mark.usefixtures("units")
-@pytest.mark.parametrize(("operation", "kernel", "selected"), with_selection(KERNELS))
-def test_forward_and_gradient_equal_the_twin(operation, kernel, selected):
+@pytest.mark.parametrize(("units", "operation", "kernel", "selected"), with_selection(KERNELS), indirect=["units"])
+def test_forward_and_gradient_equal_the_twin(units, operation, kernel, selected):
     dtype = dtype_of(kernel)
     case = case_of(operation, kernel, dtype, selected)
     kept = (operation, kernel) in TRAINED
@@ -158,12 +158,13 @@ def test_saved_tensors_are_asked_for_once(operation, kernel, grad_mode):
     assert_near(found[1], [x.double() for x in found[0]], dtype_of(kernel))
 
 
-@pytest.mark.usefixtures("units")
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize(
-    ("operation", "kernel", "selected"), with_selection([pair for pair in TRAINED if pair != ("window", "formula")])
+    ("units", "operation", "kernel", "selected"),
+    with_selection([pair for pair in TRAINED if pair != ("window", "formula")]),
+    indirect=["units"],
 )
-def test_gradients_of_gradients_equal_the_twin(operation, kernel, selected, autocast):
+def test_gradients_of_gradients_equal_the_twin(units, operation, kernel, selected, autocast):
     """Of all inputs and of the output's gradient; ``autocast``: around the backward pass. A window by its formula."""
     dtype = dtype_of(kernel)
     case = document_case(dtype, selected) if operation == "window" else case_of(operation, kernel, dtype)

@@ -165,7 +165,7 @@ def test_values_and_gradients(shape):
     assert_formula(shape)
 
 
-@pytest.mark.parametrize(("shape", "selected"), by_day(5, 1, 3, 100), ids=name_of)
+@pytest.mark.parametrize(("shape", "selected"), by_day(7, 1, 3, 100), ids=name_of)
 def test_selection(shape, selected):
     """In texts of some blocks more; 100: all far slots there are."""
     window, size, length, *rest = shape

@@ -89,8 +89,11 @@ def test_several_tokens_at_once_and_rows_with_holes():
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("positions", [None, "learned", "sine", "rotary"])
-@pytest.mark.parametrize("pieces", [(12, 20, 1, 4), (3, 9, 25), (37,)], ids=str)
+@pytest.mark.parametrize(
+    ("positions", "pieces"),
+    [*itertools.product([None, "rotary"], [(12, 20, 1, 4), (3, 9, 25)]), ("learned", (12, 20, 1, 4)), ("sine", (37,))],
+    ids=str,
+)
 def test_padding_anywhere_in_any_piece(kind, positions, pieces):
     options = {"short_convolution": 0, "max_length": 40} | kind
     encoder = LinformerEncoder(
@@ -126,7 +129,7 @@ def test_any_split_of_any_masked_batch(masks, kind, positions, sizes):
 
 
 MODES = {"inference": torch.inference_mode, "no gradient": torch.no_grad, "gradient": torch.enable_grad}
-CHANGES = list(itertools.product(MODES, repeat=3))
+CHANGES = [(one, other, one) for one, other in itertools.product(MODES, repeat=2)]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -185,7 +188,7 @@ def test_memory_is_two_windows_and_the_slots():
     """Of a layer with a longest text nothing grows; without one, slots do."""
     bounded = LinformerEncoder(8, 2, 2, 4096, tokens_per_slot=8, attention_window=8, causal=True).eval()
     cache, x, seen = bounded.new_cache(), torch.randn(1, 1, 8), set()
-    for _ in range(300):
+    for _ in range(100):
         bounded(x, cache=cache)
         seen.add(cache.numbers())
     assert len(seen) == 1
@@ -193,9 +196,9 @@ def test_memory_is_two_windows_and_the_slots():
     assert seen.pop() == 2 * (2 * slots * 8 + slots + 2 * ring * 8 + ring + 8 * 8 + 4 * 8 + 2)
     endless = LinformerEncoder(8, 1, 2, tokens_per_slot=8, attention_window=8, causal=True).eval()
     cache = endless.new_cache()
-    for _ in range(1100):
+    for _ in range(300):
         endless(x, cache=cache)
-    assert cache.numbers() < 4 * (1100 / 8 + 64) * 8
+    assert cache.numbers() < 4 * (300 / 8 + 64) * 8
 
 
 @torch.no_grad()

@@ -39,11 +39,11 @@ def test_a_pass_without_values(kind, training, half):
     hidden, mask = texts(kind)
     with torch.set_grad_enabled(training), torch.autocast("cpu", torch.bfloat16, enabled=half):
         with torch.device("meta"):
-            model = LinformerEncoder(WIDTH, 2, HEADS, **STACKS[kind]).train(training)
-        for given in (None, mask.to("meta"), torch.empty(mask.shape, device="meta")):
+            model = LinformerEncoder(WIDTH, 1, HEADS, **STACKS[kind]).train(training)
+        for given in (None, mask.to("meta")):
             assert model(hidden.to("meta"), given).shape == hidden.shape
         with FakeTensorMode() as fake:
-            model = LinformerEncoder(WIDTH, 2, HEADS, **STACKS[kind]).train(training)
+            model = LinformerEncoder(WIDTH, 1, HEADS, **STACKS[kind]).train(training)
             for given in (None, fake.from_tensor(mask)):
                 assert model(fake.from_tensor(hidden), given).shape == hidden.shape
 

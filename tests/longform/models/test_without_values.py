@@ -16,7 +16,8 @@ def test_a_pass_without_values(kind, training):
         with mode, torch.device(device), torch.set_grad_enabled(training):
             made = LinformerForSequenceClassification(config(kind, classifier_pooling="cls_mean")).train(training)
             ids, mask = torch.zeros(2, 30, dtype=torch.long), torch.ones(2, 30)
-            for more in ({}, {"attention_mask": mask, "position_ids": torch.arange(30), "labels": ids[:, 0]}):
+            labelled = {"attention_mask": mask, "position_ids": torch.arange(30), "labels": ids[:, 0]}
+            for more in [labelled] if training else [{}, labelled]:
                 out = made(ids, **more, output_attentions=not training)
                 assert out.logits.shape == (2, 2)
             if training:
