@@ -9,6 +9,7 @@ if "LONGFORM_TEST_DEVICE" not in os.environ:  # for tests/longform/device
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton, whose kernels then run on a CPU
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import gc
 import random
 import string
 from pathlib import Path
@@ -51,6 +52,17 @@ def pytest_report_header() -> str:
     """Which compiled kernels the tests run, and which this machine lacks."""
     lacking = [units for units in library.UNITS if units not in UNITS]
     return f"compiled kernels by: {', '.join(UNITS)}; this machine lacks: {', '.join(lacking) or 'none'}"
+
+
+def pytest_collection_finish() -> None:
+    """Leave what tests import out of collections of garbage, which took a second each: accelerate has one a training."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Let what is left be collected, as without tests."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
