@@ -4,31 +4,30 @@ Axes: N passages, G documents, D embedding size.
 """
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from sqlite3 import Connection
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tqdm import tqdm
 
 from longform.errors import ConfigurationError, DataError, InputError
-from longform.files import check_same, file_key, only_writer
+from longform.files import check_same, file_key
 from longform_text.data.files import files_below, once
 from longform_text.data.progress import hidden
 from longform_text.data.text import written
 from longform_text.search import store
-from longform_text.search.adding import Adding
+from longform_text.search.adding import Adding, Scan
 from longform_text.search.model import Model
 from longform_text.search.ranking import Hit, Searched, place_of
 from longform_text.search.reading import READ, is_read, option_of
-from longform_text.search.store import ANEW, FileEntry, Store
+from longform_text.search.store import ANEW, OTHERWISE, FileEntry, Store
 
 if TYPE_CHECKING:
     from longform_text.inference.encoders import Encoder
 
-OTHERWISE = "another folder for the index (--index)"
 WHY_EMPTY = "is a disk not there? To forget them, delete the folder of the index"
 
 
@@ -43,20 +42,6 @@ class Report(NamedTuple):
     seconds: float
     passed_over: dict[str, str]
     remarks: tuple[str, ...] = ()
-
-
-class Scan(NamedTuple):
-    """Files of the sources by name, their ``paths``, names of those that are gone there, and remarks."""
-
-    there: dict[str, FileEntry]
-    paths: dict[str, Path]
-    gone: list[str]
-    remarks: tuple[str, ...]
-
-    def is_known(self, known: Mapping[str, FileEntry]) -> bool:
-        """Whether there is nothing that the index, whose files are ``known``, has not."""
-        waits = any(entry.waits for entry in self.there.values())
-        return not waits and not self.gone and self.there.items() <= known.items()
 
 
 class Index:
@@ -116,26 +101,31 @@ class Index:
         ConfigurationError where another process is writing the index, or nothing can be written, DataError for sources
         that do not exist.
         """
-        started, before = time.perf_counter(), self.files
-        scan = self._scan(sources, before, text_field)
-        if scan.is_known(before):
-            self.report = Report(0, 0, 0, time.perf_counter() - started, {}, scan.remarks)
+        started = time.perf_counter()
+        scan = self._scan(sources, self.files, text_field)
+        self.report = Report(0, 0, 0, time.perf_counter() - started, {}, scan.remarks)
+        if not (scan.changed or scan.gone):
             return self
-        with self._writing() as (database, older):
+        with self._store.writing() as (database, older):
+            self._check(database)
             before = store.entries_of(database)
             scan = self._scan(sources, before, text_field)
-            waiting = {name: entry for name, entry in scan.there.items() if entry.waits}
-            done = {name: entry for name, entry in scan.there.items() if name not in waiting}
             with store.changing(database):
-                store.forget(database, [*scan.gone, *(name for name in done if done[name].differs(before.get(name)))])
-                store.put(database, dict(done.items() - before.items()))
-            adding = Adding(self._model, database, before, waiting, scan.paths)
-            adding.run(text_field, self._progress(adding, shown=progress and bool(waiting)))
+                for name in scan.gone:
+                    store.forget(database, name)
+            adding = Adding(self._model, database, before, scan)
+            waiting = [name for name, entry in scan.changed.items() if entry.waits]
+            with self._progress(adding, shown=progress and bool(waiting)) as told:
+                adding.run(text_field, told)
             after = store.entries_of(database)
-        known, now = _reasons(before), _reasons(after)
-        passed = {name: reason for name, reason in now.items() if reason != known.get(name)}
-        read, seconds = sum(after[name].whole for name in waiting), time.perf_counter() - started
-        self.report = Report(read, len(scan.gone), adding.tokens, seconds, passed, (*older, *scan.remarks))
+        self.report = Report(
+            sum(after[name].whole for name in waiting),
+            len(scan.gone),
+            adding.tokens,
+            time.perf_counter() - started,
+            dict(sorted(_reasons(after).items() - _reasons(before).items())),
+            (*[f'the index "{self.folder}" was of an older format, and is made anew'] * older, *scan.remarks),
+        )
         return self
 
     def search(
@@ -166,38 +156,26 @@ class Index:
             rows = database.execute(query, (name,)).fetchall()
         return (rows[0][0] if rows else ""), [(place_of(*place), text) for _, *place, text in rows]
 
-    def _check(self, database: sqlite3.Connection) -> None:
+    def _check(self, database: Connection) -> None:
         """Raise ConfigurationError where the index was made with another encoder, or other numbers."""
         if identity := store.about(database)[0]:
             check_same(self.folder, identity, self._model.identity(identity), otherwise=OTHERWISE)
 
     @contextmanager
-    def _writing(self) -> Generator[tuple[sqlite3.Connection, list[str]]]:
-        """The index, which nobody else writes meanwhile, and a remark where an older one was deleted."""
-        try:
-            with only_writer(self.folder):
-                older = [f'the index "{self.folder}" was of an older format, and is made anew'] * self._store.cleared()
-                with self._store.writing() as database:
-                    self._check(database)
-                    yield database, older
-        except OSError as error:
-            raise ConfigurationError(
-                f'the index "{self.folder}" cannot be written ({error.strerror}): what is new is not read; give '
-                f"{OTHERWISE}"
-            ) from error
-        finally:
-            self.seconds_left = None
-
-    def _progress(self, adding: Adding, *, shown: bool) -> Callable[[int], None]:
+    def _progress(self, adding: Adding, *, shown: bool) -> Generator[Callable[[int], None]]:
         """A function that is told tokens that were read, and shows how many there are, and how long it will take."""
-        bar, began = tqdm(unit=" tokens", unit_scale=True, disable=hidden(shown)), time.monotonic()
+        began = time.monotonic()
+        with tqdm(unit=" tokens", unit_scale=True, disable=hidden(shown)) as bar:
 
-        def told(tokens: int) -> None:
-            bar.total = adding.total()
-            bar.update(tokens)
-            self.seconds_left = (time.monotonic() - began) * (bar.total - adding.tokens) / adding.tokens
+            def told(tokens: int) -> None:
+                bar.total = adding.total()
+                bar.update(tokens)
+                self.seconds_left = (time.monotonic() - began) * (bar.total - adding.tokens) / adding.tokens
 
-        return told
+            try:
+                yield told
+            finally:
+                self.seconds_left = None
 
     def _below(self, names: Iterable[str], places: Iterable[str | Path]) -> Iterator[str]:
         """Names, of the given ones, of files in the ``places``, or of these themselves."""
@@ -220,14 +198,14 @@ class Index:
                 remarks.append(f'"{place}" is empty, and its {len(own):,} files stay in the index: {WHY_EMPTY}')
             else:
                 gone |= own
-        by_name = {self._name(path): Path(path) for path in (*unread, *once(paths))}
         there = {self._name(path): FileEntry(ANEW, 0, "", reason=reason) for path, reason in unread.items()}
-        for name, path in by_name.items():
-            if name not in there and not path.is_relative_to(self.folder):
-                entry = _entry(path, known.get(name), text_field)
-                there |= {name: entry} if entry else {}
+        files = {self._name(path): Path(path) for path in once(paths)}
+        for name, path in files.items():
+            if not path.is_relative_to(self.folder) and (entry := _entry(path, known.get(name), text_field)):
+                there[name] = entry
+        changed = {name: entry for name, entry in there.items() if entry.waits or entry != known.get(name)}
         kept = {*self._below(known, unread)}
-        return Scan(there, by_name, sorted(gone - there.keys() - kept), tuple(remarks))
+        return Scan(changed, files, sorted(gone - there.keys() - kept), tuple(remarks))
 
     def _name(self, path: str) -> str:
         return written(os.path.relpath(path, self.folder.parent))

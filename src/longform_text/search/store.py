@@ -11,25 +11,26 @@ Documents are added in transactions, long ones by parts, so that a killed proces
 reader, who never waits, sees no half of anything.
 """
 
-import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from longform.errors import CheckpointError, ConfigurationError, some
-from longform.files import entries, remove
+from longform.files import entries, only_writer, remove
 from longform_text.data.formats import Source
 from longform_text.search.words import words_of
 
 DATABASE, FORMAT = "index.sqlite", 3
 OURS = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal")
 OLDER = ("index.json", "files.json", "parts")  # of format 1
-WAY_OUT = "delete the folder of the index, and index anew"
+WAY_OUT, OTHERWISE = "delete the folder of the index, and index anew", "another folder for the index (--index)"
 ANEW = -1  # size of a file that is looked at anew at each call: what kept it from being read is not in the file
 WAITED = 60  # seconds for another process's transaction
 WORDS = "above, text, content='', tokenize=\"ascii tokenchars '_'\""  # parted by spaces; SQLite does no more to them
@@ -53,6 +54,12 @@ CREATE VIRTUAL TABLE document_words USING fts5 ({WORDS});
 PRAGMA user_version = {FORMAT};
 COMMIT;
 """
+INDEXED = {  # rows of the tables of words: a number, words above, words of the text
+    "passage_words": """SELECT passages.id, words(title || '\n' || headings), words(text)
+        FROM documents JOIN passages ON document = documents.id WHERE {}""",
+    "document_words": """SELECT documents.id, words(title), group_concat(words(text), ' ')
+        FROM documents JOIN passages ON document = documents.id WHERE whole AND {} GROUP BY 1""",
+}
 
 
 class FileEntry(NamedTuple):
@@ -68,9 +75,9 @@ class FileEntry(NamedTuple):
     whole: bool = False
     reason: str = ""
 
-    def differs(self, before: "FileEntry | None") -> bool:
-        """Whether the file has another content, or is read otherwise, than what of it was in the index ``before``."""
-        return before is not None and (self.key, self.how) != (before.key, before.how)
+    def is_new(self, before: "FileEntry") -> bool:
+        """Whether the file has another content, or is read otherwise or anew, than what of it is there ``before``."""
+        return (self.key, self.how, self.documents) != (before.key, before.how, before.documents)
 
     @property
     def waits(self) -> bool:
@@ -94,8 +101,8 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / DATABASE
 
-    @contextlib.contextmanager
-    def reading(self) -> Generator[sqlite3.Connection]:
+    @contextmanager
+    def reading(self) -> Generator[Connection]:
         """The index as it is now, and stays meanwhile, whoever writes; empty where there is none.
 
         Raises CheckpointError for a damaged one.
@@ -107,30 +114,36 @@ class Store:
             database.execute("BEGIN")
             yield database
 
-    @contextlib.contextmanager
-    def writing(self) -> Generator[sqlite3.Connection]:
-        """The index, to be changed in transactions (``changing``), made where there is none.
+    @contextmanager
+    def writing(self) -> Generator[tuple[Connection, bool]]:
+        """The index, made where there is none, to be changed in transactions (``changing``) while nobody else writes;
+        and whether one of an older format was deleted for it.
 
-        Raises ConfigurationError where nothing can be written.
+        Raises ConfigurationError where another process writes, nothing can be written, or something else is there.
         """
-        with self._opened("mode=rwc") as database:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = NORMAL")
-            yield database
+        try:
+            with only_writer(self.folder):
+                older = self._cleared()
+                with self._opened("mode=rwc") as database:
+                    database.execute("PRAGMA journal_mode = WAL")
+                    database.execute("PRAGMA synchronous = NORMAL")
+                    yield database, older
+        except OSError as error:
+            raise ConfigurationError(
+                f'the index "{self.folder}" cannot be written ({error.strerror}): what is new is not read; give '
+                f"{OTHERWISE}"
+            ) from error
 
-    def cleared(self) -> bool:
-        """Whether an index of an older format was there, which is deleted. The folder is made.
-
-        Raises ConfigurationError for a folder of something else.
-        """
+    def _cleared(self) -> bool:
+        """Whether an index of an older format was there, which is deleted. The folder is made."""
         self.folder.mkdir(parents=True, exist_ok=True)
         there = entries(self.folder)
-        if there and (found := [name for name in there if name not in (*OURS, *OLDER)]):
+        if found := [name for name in there if name not in (*OURS, *OLDER)]:
             raise ConfigurationError(
                 f'"{self.folder}" is not empty ({some(found)}), and holds no index: give another folder (--index)'
             )
-        older = [name for name in there if name in OLDER or self.version() not in (0, FORMAT)]
-        for path in (self.folder / name for name in older):
+        older = [self.folder / name for name in there if name in OLDER or self.version() not in (0, FORMAT)]
+        for path in older:
             remove(path) if path.is_dir() else path.unlink()
         return bool(older)
 
@@ -145,11 +158,12 @@ class Store:
             raise CheckpointError(f'"{self.path}" is damaged (it is no database): {WAY_OUT}')
         return int.from_bytes(head[60:], "big")  # where SQLite has the user_version
 
-    @contextlib.contextmanager
-    def _opened(self, how: str) -> Generator[sqlite3.Connection]:
+    @contextmanager
+    def _opened(self, how: str) -> Generator[Connection]:
         address = f"{self.path.as_uri()}?{how}" if how else "file::memory:"
         try:
-            with contextlib.closing(sqlite3.connect(address, WAITED, uri=True, isolation_level=None)) as database:
+            with closing(sqlite3.connect(address, WAITED, uri=True, isolation_level=None)) as database:
+                database.create_function("words", 1, lambda text: " ".join(word.form for word in words_of(text)))
                 if not database.execute("PRAGMA user_version").fetchone()[0]:
                     database.executescript(SCHEMA)
                 yield database
@@ -161,8 +175,8 @@ class Store:
             raise CheckpointError(f'"{self.path}" is damaged ({error}): {WAY_OUT}') from error
 
 
-@contextlib.contextmanager
-def changing(database: sqlite3.Connection) -> Generator[None]:
+@contextmanager
+def changing(database: Connection) -> Generator[None]:
     """A transaction, which is there whole or not at all."""
     database.execute("BEGIN IMMEDIATE")
     with database:
@@ -170,91 +184,69 @@ def changing(database: sqlite3.Connection) -> Generator[None]:
         database.execute("UPDATE about SET changes = changes + 1")
 
 
-def about(database: sqlite3.Connection) -> tuple[dict[str, Any], int]:
+def about(database: Connection) -> tuple[dict[str, Any], int]:
     """The identity of the index, empty where nothing is in it, and a number that grows with each change."""
     identity, changes = database.execute("SELECT identity, changes FROM about").fetchone()
     return json.loads(identity), changes
 
 
-def identify(database: sqlite3.Connection, identity: Mapping[str, Any]) -> None:
+def identify(database: Connection, identity: Mapping[str, Any]) -> None:
     """Write what all passages of the index have in common."""
     database.execute("UPDATE about SET identity = ?", (json.dumps(identity),))
 
 
-def entries_of(database: sqlite3.Connection) -> dict[str, FileEntry]:
+def entries_of(database: Connection) -> dict[str, FileEntry]:
     """The files by name, in order."""
     found = database.execute("SELECT * FROM files ORDER BY name")
     return {name: FileEntry(*own, bool(whole), reason) for name, *own, whole, reason in found}
 
 
-def put(database: sqlite3.Connection, files: Mapping[str, FileEntry]) -> None:
-    """Write the entries of ``files``."""
-    rows = [(name, *entry) for name, entry in files.items()]
-    database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+def put(database: Connection, name: str, entry: FileEntry) -> None:
+    """Write the entry of a file."""
+    database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (name, *entry))
 
 
-def forget(database: sqlite3.Connection, names: Iterable[str]) -> None:
-    """Delete files with all that is of them."""
-    for name in names:
-        for (document,) in database.execute("SELECT id FROM documents WHERE file = ?", (name,)).fetchall():
-            passages, whole = _indexed(database, document)
-            _index(database, "passage_words", passages, delete=True)
-            _index(database, "document_words", whole, delete=True)
-            for table, key in (("passages", "document"), ("vectors", "document"), ("documents", "id")):
-                database.execute(f"DELETE FROM {table} WHERE {key} = ?", (document,))
-        database.execute("DELETE FROM files WHERE name = ?", (name,))
+def forget(database: Connection, file: str) -> None:
+    """Delete a file with all that is of it."""
+    for table in INDEXED:
+        _index(database, table, "file = ?", file, delete=True)
+    for table in ("passages", "vectors"):
+        database.execute(f"DELETE FROM {table} WHERE document IN (SELECT id FROM documents WHERE file = ?)", (file,))
+    database.execute("DELETE FROM documents WHERE file = ?", (file,))
+    database.execute("DELETE FROM files WHERE name = ?", (file,))
 
 
-def begin(database: sqlite3.Connection, file: str, source: Source) -> int:
-    """A new document of a file, without passages; its number."""
-    row = "INSERT INTO documents (file, name, title, unit, whole) VALUES (?, ?, ?, ?, 0)"
-    return int(database.execute(row, (file, source.id, source.title, source.unit)).lastrowid or 0)
+def begun(database: Connection, file: str) -> int:
+    """How many passages there are of a document of a file that is not whole."""
+    query = "SELECT count(*) FROM passages JOIN documents ON documents.id = document WHERE file = ? AND NOT whole"
+    return database.execute(query, (file,)).fetchone()[0]
 
 
-def begun(database: sqlite3.Connection, file: str) -> tuple[int, int] | None:
-    """The document of a file that is there in part: its number, and its passages."""
-    unfinished = """SELECT documents.id, count(passages.id) FROM documents LEFT JOIN passages ON document = documents.id
-        WHERE file = ? AND NOT whole GROUP BY 1"""
-    return database.execute(unfinished, (file,)).fetchone()
-
-
-def add(database: sqlite3.Connection, document: int, passages: Sequence[Passage], vectors: np.ndarray) -> None:
-    """Append passages, and their vectors (m, D), to a document."""
-    title = database.execute("SELECT title FROM documents WHERE id = ?", (document,)).fetchone()[0]
+def append(
+    database: Connection,
+    file: str,
+    source: Source,
+    passages: Iterable[Passage],
+    vectors: np.ndarray,
+    first: bool,
+    last: bool,
+) -> None:
+    """Add passages, and their vectors (m, D), to a document of a file: the ``first`` or ``last`` of it, or both."""
+    if first:
+        row = "INSERT INTO documents (file, name, title, unit, whole) VALUES (?, ?, ?, ?, 0)"
+        database.execute(row, (file, source.id, source.title, source.unit))
+    document = database.execute("SELECT max(id) FROM documents WHERE file = ?", (file,)).fetchone()[0]
     row = 'INSERT INTO passages (document, start, "end", number, headings, text) VALUES (?, ?, ?, ?, ?, ?)'
-    ids = [int(database.execute(row, (document, *passage)).lastrowid or 0) for passage in passages]
-    rows = [(id, *_words(title, each.headings, each.text)) for id, each in zip(ids, passages, strict=True)]
-    _index(database, "passage_words", rows)
-    values = (document, ids[0], vectors.astype(np.float32, copy=False).tobytes())
+    begin = min(database.execute(row, (document, *passage)).lastrowid or 0 for passage in passages)
+    _index(database, "passage_words", "document = ? AND passages.id >= ?", document, begin)
+    values = (document, begin, vectors.astype(np.float32, copy=False).tobytes())
     database.execute("INSERT INTO vectors (document, first, vectors) VALUES (?, ?, ?)", values)
+    if last:
+        database.execute("UPDATE documents SET whole = 1 WHERE id = ?", (document,))
+        _index(database, "document_words", "documents.id = ?", document)
 
 
-def finish(database: sqlite3.Connection, document: int) -> None:
-    """Mark a document as whole, and index its words."""
-    database.execute("UPDATE documents SET whole = 1 WHERE id = ?", (document,))
-    _index(database, "document_words", _indexed(database, document)[1])
-
-
-Indexed = tuple[int, str, str]  # a row of words: its number, words above, words of the text
-
-
-def _indexed(database: sqlite3.Connection, document: int) -> tuple[list[Indexed], list[Indexed]]:
-    """Rows of ``passage_words`` and of ``document_words`` for a document; of the second none before it is whole."""
-    title, whole = database.execute("SELECT title, whole FROM documents WHERE id = ?", (document,)).fetchone()
-    found = database.execute("SELECT id, headings, text FROM passages WHERE document = ? ORDER BY id", (document,))
-    passages = [(id, *_words(title, headings, text)) for id, headings, text in found]
-    both = (_joined(title), " ".join(text for _, _, text in passages))
-    return passages, [(document, *both)] if whole else []
-
-
-def _index(database: sqlite3.Connection, table: str, rows: list[Indexed], *, delete: bool = False) -> None:
-    names, values = (f"{table}, ", "'delete', ") if delete else ("", "")  # FTS5's way of saying it
-    database.executemany(f"INSERT INTO {table} ({names}rowid, above, text) VALUES ({values}?, ?, ?)", rows)
-
-
-def _words(title: str, headings: str, text: str) -> tuple[str, str]:
-    return _joined(f"{title}\n{headings}"), _joined(text)
-
-
-def _joined(text: str) -> str:
-    return " ".join(word.form for word in words_of(text))
+def _index(database: Connection, table: str, where: str, *values: Any, delete: bool = False) -> None:
+    names, first = (f"{table}, ", "'delete', ") if delete else ("", "")  # FTS5's way of saying it
+    rows = INDEXED[table].format(where)
+    database.execute(f"INSERT INTO {table} ({names}rowid, above, text) SELECT {first}* FROM ({rows})", values)

@@ -327,15 +327,14 @@ def test_the_passage_itself_is_the_best_among_many(tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(500)]
     vectors = generator.standard_normal((1200, 24), dtype=np.float32)
     texts = [" ".join(generator.choice(words, 20)) for _ in vectors]
-    with kept.writing() as database, store.changing(database):
+    with kept.writing() as (database, _), store.changing(database):
         store.identify(database, {"dimensions": 24})
         for first in range(0, 1200, 20):
             name = f"{first}.txt"
-            store.put(database, {name: store.FileEntry(1, 1, "key", whole=True)})
-            number = store.begin(database, name, adding.Source(name, "", ""))
+            store.put(database, name, store.FileEntry(1, 1, "key", whole=True))
             own = [store.Passage(0, 0, 0, "", text) for text in texts[first : first + 20]]
-            store.add(database, number, own, vectors[first : first + 20])
-            store.finish(database, number)
+            source, near = adding.Source(name, "", ""), vectors[first : first + 20]
+            store.append(database, name, source, own, near, first=True, last=True)
     with kept.reading() as database:
         (hit, *_) = Searched.of(database).best(database, texts[432], vectors[432], 10, 1, None)
     assert (hit.document, hit.passage) == ("420.txt", texts[432])
