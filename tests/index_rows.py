@@ -8,7 +8,7 @@ from longform_text.search.ranking import Searched
 def rows(index: Index) -> list[tuple[str, str, int, str]]:
     """What is searched, in order; and a check that words and vectors are those of the passages."""
     query = "SELECT file, name, start, text FROM passages JOIN documents ON documents.id = document"
-    with store.Store(index.folder).reading() as database:
+    with store.reading(index.folder) as database:
         ids = [id for (id,) in database.execute("SELECT id FROM passages ORDER BY id")]
         assert Searched.of(database).passages.tolist() == ids
         for table, indexed in store.INDEXED.items():

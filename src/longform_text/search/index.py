@@ -5,8 +5,7 @@ Axes: N passages, G documents, D embedding size.
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -22,8 +21,8 @@ from longform_text.search import store
 from longform_text.search.adding import Adding, Scan
 from longform_text.search.model import Model
 from longform_text.search.ranking import Hit, Searched, place_of
-from longform_text.search.reading import READ, is_read, option_of
-from longform_text.search.store import ANEW, OTHERWISE, FileEntry, Store
+from longform_text.search.reading import READ, option_of
+from longform_text.search.store import ANEW, OTHERWISE, FileEntry
 
 if TYPE_CHECKING:
     from longform_text.inference.encoders import Encoder
@@ -65,11 +64,11 @@ class Index:
         if chunk_tokens < 1:
             raise ConfigurationError(f"chunk_tokens is {chunk_tokens}; it is at least 1")
         self.folder = Path(os.path.abspath(Path(folder).expanduser()))
-        self._model, self._store = Model(encoder, device, chunk_tokens), Store(self.folder)
+        self._model = Model(encoder, device, chunk_tokens)
         self._searched: Searched | None = None
-        self.seconds_left: float | None = None  # of an ``add`` in another thread; None: nothing is being read
+        self._adding: Adding | None = None
         self.report = Report(0, 0, 0, 0.0, {})
-        with self._store.reading() as database:
+        with store.reading(self.folder) as database:
             self._check(database)
 
     @property
@@ -80,8 +79,14 @@ class Index:
     @property
     def files(self) -> dict[str, FileEntry]:
         """State of every file by its name, relative to the folder that holds the index."""
-        with self._store.reading() as database:
+        with store.reading(self.folder) as database:
             return store.entries_of(database)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds that an ``add`` in another thread still takes, as far as is known; None: nothing is being read."""
+        adding = self._adding
+        return adding.seconds_left if adding else None
 
     def passed_over(self) -> dict[str, str]:
         """Why files, or parts of them, are not searched, by name."""
@@ -89,7 +94,7 @@ class Index:
 
     def __len__(self) -> int:
         """Passages."""
-        with self._store.reading() as database:
+        with store.reading(self.folder) as database:
             return database.execute("SELECT count(*) FROM passages").fetchone()[0]
 
     def add(self, *sources: str | Path, text_field: str = "text", progress: bool = False) -> Self:
@@ -106,17 +111,20 @@ class Index:
         self.report = Report(0, 0, 0, time.perf_counter() - started, {}, scan.remarks)
         if not (scan.changed or scan.gone):
             return self
-        with self._store.writing() as (database, older):
+        with store.writing(self.folder) as (database, older):
             self._check(database)
             before = store.entries_of(database)
             scan = self._scan(sources, before, text_field)
             with store.changing(database):
                 for name in scan.gone:
                     store.forget(database, name)
-            adding = Adding(self._model, database, before, scan)
+            adding = self._adding = Adding(self._model, database, before, scan)
             waiting = [name for name, entry in scan.changed.items() if entry.waits]
-            with self._progress(adding, shown=progress and bool(waiting)) as told:
-                adding.run(text_field, told)
+            try:
+                with tqdm(unit=" tokens", unit_scale=True, disable=hidden(progress and bool(waiting))) as bar:
+                    adding.run(text_field, bar)
+            finally:
+                self._adding = None
             after = store.entries_of(database)
         self.report = Report(
             sum(after[name].whole for name in waiting),
@@ -143,7 +151,7 @@ class Index:
         if k < 1 or passages < 1:
             raise ConfigurationError(f"k={k} and passages={passages}; both are at least 1")
         vector = self._model.question(question)
-        with self._store.reading() as database:
+        with store.reading(self.folder) as database:
             searched = self._searched = Searched.of(database, self._searched)
             files = None if within is None else {*self._below(store.entries_of(database), within)}
             return searched.best(database, question, vector, k, passages, files)
@@ -152,7 +160,7 @@ class Index:
         """The title of a document, and the place and text of each of its passages, in order; none where it is not."""
         query = """SELECT title, unit, number, start, "end", text FROM documents
             JOIN passages ON document = documents.id WHERE documents.name = ? ORDER BY passages.id"""
-        with self._store.reading() as database:
+        with store.reading(self.folder) as database:
             rows = database.execute(query, (name,)).fetchall()
         return (rows[0][0] if rows else ""), [(place_of(*place), text) for _, *place, text in rows]
 
@@ -160,22 +168,6 @@ class Index:
         """Raise ConfigurationError where the index was made with another encoder, or other numbers."""
         if identity := store.about(database)[0]:
             check_same(self.folder, identity, self._model.identity(identity), otherwise=OTHERWISE)
-
-    @contextmanager
-    def _progress(self, adding: Adding, *, shown: bool) -> Generator[Callable[[int], None]]:
-        """A function that is told tokens that were read, and shows how many there are, and how long it will take."""
-        began = time.monotonic()
-        with tqdm(unit=" tokens", unit_scale=True, disable=hidden(shown)) as bar:
-
-            def told(tokens: int) -> None:
-                bar.total = adding.total()
-                bar.update(tokens)
-                self.seconds_left = (time.monotonic() - began) * (bar.total - adding.tokens) / adding.tokens
-
-            try:
-                yield told
-            finally:
-                self.seconds_left = None
 
     def _below(self, names: Iterable[str], places: Iterable[str | Path]) -> Iterator[str]:
         """Names, of the given ones, of files in the ``places``, or of these themselves."""
@@ -221,10 +213,10 @@ def _entry(path: Path, known: FileEntry | None, text_field: str) -> FileEntry | 
     try:
         about = os.stat(path)
         state = (about.st_size, about.st_mtime_ns)
+        if how is None:
+            return FileEntry(*state, "", reason=f"of no kind that is read ({READ})")
         if known and (known.size, known.changed, known.how) == (*state, how):
             return known
-        if not is_read(path):
-            return FileEntry(*state, "", reason=f"of no kind that is read ({READ})")
         key = file_key(path)
     except FileNotFoundError:
         return None

@@ -74,8 +74,8 @@ class Searched(NamedTuple):
     def within(self, documents: Sequence[int]) -> Self:
         """The passages of some documents."""
         kept = np.isin(self.documents, documents)
-        columns: Any = (column[kept] for column in self[2:])
-        return type(self)(self.changes, self.last, *columns)
+        columns: Any = self[2:]
+        return type(self)(self.changes, self.last, *(column[kept] for column in columns))
 
     def best(
         self, database: Connection, question: str, vector: np.ndarray, k: int, passages: int, files: set[str] | None
@@ -100,10 +100,11 @@ class Searched(NamedTuple):
         np.maximum.at(nearest, groups, near)
         fused = fused_scores(nearest, bm25(database, "document_words", words, documents, most))
         asked, hits = Asked.of(database, words), list[Hit]()
-        for at in best_first(fused)[:k]:
+        for at in np.argsort(-fused, kind="stable")[:k]:
             fits = bool(nearest[at] + COVERED * asked.share(database, int(documents[at])) >= FITS)
             own = np.flatnonzero(groups == at)
-            for passage in rows.passages[own[best_first(ranked[own])][:passages]].tolist():
+            best = own[np.argsort(-ranked[own], kind="stable")][:passages]
+            for passage in rows.passages[best].tolist():
                 hits.append(_hit(database, passage, asked.rare, float(fused[at]), fits=fits))
         return hits
 
@@ -133,23 +134,19 @@ def bm25(
     """BM25 (n,) of the rows ``ids`` (n,), ascending, of a table of words; 0 for those that have none, and, unless it is
     -1, for those that are not among the best ``most``. ``above``: weight of words in titles and headings.
     """
+    asked = " OR ".join(f'"{word}"' for word in words) or '""'
     scored = f"SELECT rowid, -bm25({table}, {above}, 1.0) AS score FROM {table}"
     query = f"{scored} WHERE {table} MATCH ? ORDER BY score DESC LIMIT ?"
-    found = np.array(database.execute(query, (_any(words), most)).fetchall(), np.float64).reshape(-1, 2)
+    found = np.array(database.execute(query, (asked, most)).fetchall(), np.float64).reshape(-1, 2)
     found, scores = found[np.isin(found[:, 0], ids)], np.zeros(len(ids))
     scores[np.searchsorted(ids, found[:, 0])] = found[:, 1]
     return scores
 
 
-def _any(words: Iterable[str]) -> str:
-    """FTS5's expression for rows that have any of the words."""
-    return " OR ".join(f'"{word}"' for word in words) or '""'
-
-
 def _having(database: Connection, words: Iterable[str], least: int = 0, most: int = 2**63 - 1) -> dict[str, int]:
     """How many documents, of the numbers ``least`` to ``most``, have each word."""
     query = "SELECT count(*) FROM document_words WHERE document_words MATCH ? AND rowid BETWEEN ? AND ?"
-    return {word: database.execute(query, (_any([word]), least, most)).fetchone()[0] for word in words}
+    return {word: database.execute(query, (f'"{word}"', least, most)).fetchone()[0] for word in words}
 
 
 def _hit(database: Connection, passage: int, words: set[str], score: float, *, fits: bool) -> Hit:
@@ -173,11 +170,6 @@ def marked(text: str, words: set[str]) -> list[tuple[int, int]]:
         before = found.pop() if found and start <= found[-1][1] else (start, end)
         found.append((before[0], max(before[1], end)))
     return found
-
-
-def best_first(scores: np.ndarray) -> np.ndarray:
-    """Places of ``scores`` (N,), the highest first, of equal ones the first."""
-    return np.argsort(-scores, kind="stable")
 
 
 def fused_scores(near: np.ndarray, words: np.ndarray, share: float = WORDS) -> np.ndarray:

@@ -14,7 +14,7 @@ reader, who never waits, sees no half of anything.
 import json
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from sqlite3 import Connection
@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longform.errors import CheckpointError, ConfigurationError, some
+from longform.errors import CheckpointError, ConfigurationError, InputError, some
 from longform.files import entries, only_writer, remove
 from longform_text.data.formats import Source
+from longform_text.search.reading import Places
 from longform_text.search.words import words_of
 
 DATABASE, FORMAT = "index.sqlite", 3
@@ -75,104 +76,97 @@ class FileEntry(NamedTuple):
     whole: bool = False
     reason: str = ""
 
-    def is_new(self, before: "FileEntry") -> bool:
-        """Whether the file has another content, or is read otherwise or anew, than what of it is there ``before``."""
-        return (self.key, self.how, self.documents) != (before.key, before.how, before.documents)
-
     @property
     def waits(self) -> bool:
         """Whether the file is still to be read, as a whole or in part."""
         return not (self.whole or self.reason)
 
 
-class Passage(NamedTuple):
-    """Characters from-to of a document, the number of the page or line where they begin, the headings above, text."""
+class Part(NamedTuple):
+    """Passages of a document, characters from-to: ``spans`` (m, 2). ``first``, ``last``: it begins or ends here."""
 
-    start: int
-    end: int
-    number: int
-    headings: str
-    text: str
+    source: Source
+    places: Places
+    spans: np.ndarray
+    first: bool = True
+    last: bool = True
 
 
-class Store:
-    """The index in ``folder``, which need not be there; one process at a time writes it."""
+@contextmanager
+def reading(folder: Path) -> Generator[Connection]:
+    """The index in a folder as it is now, and stays meanwhile, whoever writes; empty where there is none.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / DATABASE
+    Raises CheckpointError for a damaged one.
+    """
+    path = folder / DATABASE
+    log = Path(f"{path}-wal")  # SQLite makes it beside the file, and deletes it, where that can be done
+    kept = os.access(folder, os.W_OK) or (log.exists() and log.stat().st_size)
+    how = "mode=rw" if kept else "mode=ro&immutable=1"
+    with _opened(path, how if _version(path) == FORMAT else "") as database:
+        database.execute("BEGIN")
+        yield database
 
-    @contextmanager
-    def reading(self) -> Generator[Connection]:
-        """The index as it is now, and stays meanwhile, whoever writes; empty where there is none.
 
-        Raises CheckpointError for a damaged one.
-        """
-        log = Path(f"{self.path}-wal")  # SQLite makes it beside the file, and deletes it, where that can be done
-        kept = os.access(self.folder, os.W_OK) or (log.exists() and log.stat().st_size)
-        how = "mode=rw" if kept else "mode=ro&immutable=1"
-        with self._opened(how if self.version() == FORMAT else "") as database:
-            database.execute("BEGIN")
+@contextmanager
+def writing(folder: Path) -> Generator[tuple[Connection, bool]]:
+    """The index in a folder, made where there is none, to be changed in transactions (``changing``) while nobody else
+    writes; and whether one of an older format was deleted for it.
+
+    Raises ConfigurationError where another process writes, nothing can be written, or something else is there.
+    """
+    try:
+        with only_writer(folder):
+            older = _cleared(folder)
+            with _opened(folder / DATABASE, "mode=rwc") as database:
+                database.execute("PRAGMA journal_mode = WAL")
+                database.execute("PRAGMA synchronous = NORMAL")
+                yield database, older
+    except OSError as error:
+        raise ConfigurationError(
+            f'the index "{folder}" cannot be written ({error.strerror}): what is new is not read; give {OTHERWISE}'
+        ) from error
+
+
+def _cleared(folder: Path) -> bool:
+    """Whether an index of an older format was in the folder, which is made; it is deleted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    there = entries(folder)
+    if found := [name for name in there if name not in (*OURS, *OLDER)]:
+        raise ConfigurationError(
+            f'"{folder}" is not empty ({some(found)}), and holds no index: give another folder (--index)'
+        )
+    version = _version(folder / DATABASE)
+    older = [folder / name for name in there if name in OLDER or version not in (0, FORMAT)]
+    for path in older:
+        remove(path) if path.is_dir() else path.unlink()
+    return bool(older)
+
+
+def _version(path: Path) -> int:
+    """The format of an index; 0 where there is none yet. Raises CheckpointError for what is no database."""
+    head = b""
+    if path.exists():
+        with path.open("rb") as file:
+            head = file.read(64)
+    if head and not head.startswith(b"SQLite format 3\0"):
+        raise CheckpointError(f'"{path}" is damaged (it is no database): {WAY_OUT}')
+    return int.from_bytes(head[60:], "big")  # where SQLite has the user_version
+
+
+@contextmanager
+def _opened(path: Path, how: str) -> Generator[Connection]:
+    """The database, made where it is empty; one in memory where ``how`` is not said."""
+    address = f"{path.as_uri()}?{how}" if how else "file::memory:"
+    try:
+        with closing(sqlite3.connect(address, WAITED, uri=True, isolation_level=None)) as database:
+            database.create_function("words", 1, lambda text: " ".join(word.form for word in words_of(text)))
+            if not database.execute("PRAGMA user_version").fetchone()[0]:
+                database.executescript(SCHEMA)
             yield database
-
-    @contextmanager
-    def writing(self) -> Generator[tuple[Connection, bool]]:
-        """The index, made where there is none, to be changed in transactions (``changing``) while nobody else writes;
-        and whether one of an older format was deleted for it.
-
-        Raises ConfigurationError where another process writes, nothing can be written, or something else is there.
-        """
-        try:
-            with only_writer(self.folder):
-                older = self._cleared()
-                with self._opened("mode=rwc") as database:
-                    database.execute("PRAGMA journal_mode = WAL")
-                    database.execute("PRAGMA synchronous = NORMAL")
-                    yield database, older
-        except OSError as error:
-            raise ConfigurationError(
-                f'the index "{self.folder}" cannot be written ({error.strerror}): what is new is not read; give '
-                f"{OTHERWISE}"
-            ) from error
-
-    def _cleared(self) -> bool:
-        """Whether an index of an older format was there, which is deleted. The folder is made."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        there = entries(self.folder)
-        if found := [name for name in there if name not in (*OURS, *OLDER)]:
-            raise ConfigurationError(
-                f'"{self.folder}" is not empty ({some(found)}), and holds no index: give another folder (--index)'
-            )
-        older = [self.folder / name for name in there if name in OLDER or self.version() not in (0, FORMAT)]
-        for path in older:
-            remove(path) if path.is_dir() else path.unlink()
-        return bool(older)
-
-    def version(self) -> int:
-        """The format of the index; 0 where there is none yet. Raises CheckpointError for what is no database."""
-        try:
-            with self.path.open("rb") as file:
-                head = file.read(64)
-        except FileNotFoundError:
-            return 0
-        if head and not head.startswith(b"SQLite format 3\0"):
-            raise CheckpointError(f'"{self.path}" is damaged (it is no database): {WAY_OUT}')
-        return int.from_bytes(head[60:], "big")  # where SQLite has the user_version
-
-    @contextmanager
-    def _opened(self, how: str) -> Generator[Connection]:
-        address = f"{self.path.as_uri()}?{how}" if how else "file::memory:"
-        try:
-            with closing(sqlite3.connect(address, WAITED, uri=True, isolation_level=None)) as database:
-                database.create_function("words", 1, lambda text: " ".join(word.form for word in words_of(text)))
-                if not database.execute("PRAGMA user_version").fetchone()[0]:
-                    database.executescript(SCHEMA)
-                yield database
-        except sqlite3.OperationalError as error:
-            raise ConfigurationError(
-                f'the index "{self.path}" cannot be used ({error}): try again, or {WAY_OUT}'
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise CheckpointError(f'"{self.path}" is damaged ({error}): {WAY_OUT}') from error
+    except sqlite3.OperationalError as error:
+        raise ConfigurationError(f'the index "{path}" cannot be used ({error}): try again, or {WAY_OUT}') from error
+    except sqlite3.DatabaseError as error:
+        raise CheckpointError(f'"{path}" is damaged ({error}): {WAY_OUT}') from error
 
 
 @contextmanager
@@ -222,26 +216,24 @@ def begun(database: Connection, file: str) -> int:
     return database.execute(query, (file,)).fetchone()[0]
 
 
-def append(
-    database: Connection,
-    file: str,
-    source: Source,
-    passages: Iterable[Passage],
-    vectors: np.ndarray,
-    first: bool,
-    last: bool,
-) -> None:
-    """Add passages, and their vectors (m, D), to a document of a file: the ``first`` or ``last`` of it, or both."""
-    if first:
+def append(database: Connection, file: str, part: Part, vectors: np.ndarray) -> None:
+    """Add a part of a document, and its vectors (m, D), to a file."""
+    source = part.source
+    if not np.isfinite(vectors).all():
+        raise InputError(f"document {source.id}: the model's result is NaN or infinite")
+    if part.first:
         row = "INSERT INTO documents (file, name, title, unit, whole) VALUES (?, ?, ?, ?, 0)"
         database.execute(row, (file, source.id, source.title, source.unit))
     document = database.execute("SELECT max(id) FROM documents WHERE file = ?", (file,)).fetchone()[0]
     row = 'INSERT INTO passages (document, start, "end", number, headings, text) VALUES (?, ?, ?, ?, ?, ?)'
-    begin = min(database.execute(row, (document, *passage)).lastrowid or 0 for passage in passages)
-    _index(database, "passage_words", "document = ? AND passages.id >= ?", document, begin)
-    values = (document, begin, vectors.astype(np.float32, copy=False).tobytes())
-    database.execute("INSERT INTO vectors (document, first, vectors) VALUES (?, ?, ?)", values)
-    if last:
+    rows = [
+        (document, start, end, *part.places.at(start), source.text[start:end]) for start, end in part.spans.tolist()
+    ]
+    first = min(database.execute(row, values).lastrowid or 0 for values in rows)
+    _index(database, "passage_words", "document = ? AND passages.id >= ?", document, first)
+    row = "INSERT INTO vectors (document, first, vectors) VALUES (?, ?, ?)"
+    database.execute(row, (document, first, vectors.astype(np.float32, copy=False).tobytes()))
+    if part.last:
         database.execute("UPDATE documents SET whole = 1 WHERE id = ?", (document,))
         _index(database, "document_words", "documents.id = ?", document)
 

@@ -119,6 +119,6 @@ def test_two_write_and_two_read_at_once(tmp_path: Path, encoder: Encoder, longfo
     children = [subprocess.Popen([sys.executable, "-c", READERS, kind, folder, longform_folder]) for kind in kinds]
     assert [child.wait() for child in children] == [0, 0, 0, 0]
     check(folder, encoder, tmp_path / "whole")
-    with store.Store(folder / ".longform").reading() as database:
+    with store.reading(folder / ".longform") as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert len(Searched.of(database).vectors) == len(Index(folder / ".longform", encoder, chunk_tokens=24))
