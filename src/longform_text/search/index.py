@@ -1,7 +1,4 @@
-"""Index of documents in a folder: what is new is read, and a question finds documents and the passages that answer it.
-
-Axes: N passages, G documents, D embedding size.
-"""
+"""Index of documents in a folder: what is new is read, and a question finds documents and passages that answer it."""
 
 import os
 import time

@@ -1,11 +1,4 @@
-"""The index on the disk: one SQLite file, ``index.sqlite``, in a folder of its own.
-
-    about           the model and how texts were cut, and a number that grows with each change
-    files           by name: size, time of the last change, digest, how each was read, or why it is passed over
-    documents       of each file, with title; ``whole``: all its passages are there
-    passages        of each document: characters from-to, page or line, headings above, text
-    vectors         float32 of runs of passages
-    passage_words, document_words   their words in the normal form (FTS5, of which SQLite keeps the postings alone)
+"""The index on the disk: one SQLite file, ``index.sqlite``, in a folder of its own; its tables are in ``SCHEMA``.
 
 Documents are added in transactions, long ones by parts, so that a killed process loses what it was encoding, and a
 reader, who never waits, sees no half of anything.
@@ -37,20 +30,20 @@ WAITED = 60  # seconds for another process's transaction
 WORDS = "above, text, content='', tokenize=\"ascii tokenchars '_'\""  # parted by spaces; SQLite does no more to them
 SCHEMA = f"""
 BEGIN IMMEDIATE;
-CREATE TABLE about (identity TEXT, changes INTEGER);
+CREATE TABLE about (identity TEXT, changes INTEGER);  -- the model and how texts were cut; grows with each change
 INSERT INTO about VALUES ('{{}}', 0);
 CREATE TABLE files (name TEXT PRIMARY KEY, size INTEGER, changed INTEGER, key TEXT, how TEXT, documents INTEGER,
-    whole INTEGER, reason TEXT);
+    whole INTEGER, reason TEXT);  -- a FileEntry by name
 CREATE TABLE documents (id INTEGER PRIMARY KEY AUTOINCREMENT, file TEXT, name TEXT, title TEXT, unit TEXT,
-    whole INTEGER);
+    whole INTEGER);  -- whole: all its passages are there
 CREATE INDEX documents_of_files ON documents (file);
 CREATE INDEX documents_by_name ON documents (name);
 CREATE TABLE passages (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER, start INTEGER, "end" INTEGER,
-    number INTEGER, headings TEXT, text TEXT);
+    number INTEGER, headings TEXT, text TEXT);  -- characters from-to, page or line, headings above
 CREATE INDEX passages_of_documents ON passages (document);
-CREATE TABLE vectors (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER, first INTEGER, vectors BLOB);
+CREATE TABLE vectors (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER, first INTEGER, vectors BLOB);  -- of runs
 CREATE INDEX vectors_of_documents ON vectors (document);
-CREATE VIRTUAL TABLE passage_words USING fts5 ({WORDS});
+CREATE VIRTUAL TABLE passage_words USING fts5 ({WORDS});  -- in the normal form; SQLite keeps the postings alone
 CREATE VIRTUAL TABLE document_words USING fts5 ({WORDS});
 PRAGMA user_version = {FORMAT};
 COMMIT;
@@ -94,10 +87,7 @@ class Part(NamedTuple):
 
 @contextmanager
 def reading(folder: Path) -> Generator[Connection]:
-    """The index in a folder as it is now, and stays meanwhile, whoever writes; empty where there is none.
-
-    Raises CheckpointError for a damaged one.
-    """
+    """The index in a folder as it is now, and stays meanwhile, whoever writes; empty where there is none."""
     path = folder / DATABASE
     log = Path(f"{path}-wal")  # SQLite makes it beside the file, and deletes it, where that can be done
     kept = os.access(folder, os.W_OK) or (log.exists() and log.stat().st_size)
@@ -109,8 +99,7 @@ def reading(folder: Path) -> Generator[Connection]:
 
 @contextmanager
 def writing(folder: Path) -> Generator[tuple[Connection, bool]]:
-    """The index in a folder, made where there is none, to be changed in transactions (``changing``) while nobody else
-    writes; and whether one of an older format was deleted for it.
+    """The index in a folder, for one process to write (``changing``); and whether an older one was deleted for it.
 
     Raises ConfigurationError where another process writes, nothing can be written, or something else is there.
     """

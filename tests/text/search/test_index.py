@@ -299,6 +299,26 @@ def test_no_file_ends_the_reading_of_others(folder: Path, encoder: Encoder, monk
     }
 
 
+def test_a_file_whose_reading_broke_off_is_there_once(
+    folder: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = adding.read_file
+
+    def breaks_off(path: Path, name: str, field: str) -> Any:
+        for number, document in enumerate(reader(path, name, field)):
+            if number:
+                raise OSError(5, "Input/output error")
+            yield document
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adding, "read_file", breaks_off)
+        index = open_index(folder, encoder).add(folder)
+    assert "Input/output error" in index.passed_over()["rows.jsonl"]
+    assert index.add(folder).report.read == 1
+    expected = rows(Index(folder.parent / "other", encoder, chunk_tokens=24).add(folder))
+    assert [each[2:] for each in rows(index)] == [each[2:] for each in expected]
+
+
 LISTED = os.listdir
 
 
