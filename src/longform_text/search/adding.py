@@ -37,7 +37,7 @@ Step = tuple[str, FileEntry, Part | None, "ChunkPlan | None"]  # a file's entry 
 
 
 class Adding:
-    """What a ``scan`` found is added to a ``database``, in which files are as in ``before``."""
+    """The adding of what a ``scan`` found to a ``database``, in which files are as in ``before``."""
 
     def __init__(self, model: Model, database: Connection, before: Mapping[str, FileEntry], scan: Scan) -> None:
         self._model, self._database, self._scan = model, database, scan
@@ -49,7 +49,10 @@ class Adding:
         self.seconds_left: float | None = None
 
     def run(self, text_field: str, bar: tqdm) -> None:
-        """Read all; the ``bar`` shows tokens."""
+        """Forget what is gone and read what is new; the ``bar`` shows tokens."""
+        with store.changing(self._database):
+            for name in self._scan.gone:
+                store.forget(self._database, name)
         batch, tokens = list[Step](), 0
         for name, entry, part, plan in self._steps(text_field):
             batch.append((name, entry, part, plan))

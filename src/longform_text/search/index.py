@@ -103,18 +103,18 @@ class Index:
         ConfigurationError where another process is writing the index, or nothing can be written, DataError for sources
         that do not exist.
         """
-        started = time.perf_counter()
-        scan = self._scan(sources, self.files, text_field)
+        started, places = time.perf_counter(), [os.path.abspath(Path(source).expanduser()) for source in sources]
+        for place in places:
+            if not os.path.exists(place):
+                raise DataError(f'"{place}" does not exist')
+        scan = self._scan(places, self.files, text_field)
         self.report = Report(0, 0, 0, time.perf_counter() - started, {}, scan.remarks)
         if not (scan.changed or scan.gone):
             return self
         with store.writing(self.folder) as (database, older):
             self._check(database)
             before = store.entries_of(database)
-            scan = self._scan(sources, before, text_field)
-            with store.changing(database):
-                for name in scan.gone:
-                    store.forget(database, name)
+            scan = self._scan(places, before, text_field)
             adding = self._adding = Adding(self._model, database, before, scan)
             waiting = [name for name, entry in scan.changed.items() if entry.waits]
             try:
@@ -174,13 +174,10 @@ class Index:
             if any(path == place or path.startswith(os.path.join(place, "")) for place in above):
                 yield name
 
-    def _scan(self, sources: Sequence[str | Path], known: Mapping[str, FileEntry], text_field: str) -> Scan:
-        """The files of the sources now; the entries of those that have not changed are the ``known`` ones."""
+    def _scan(self, places: Sequence[str], known: Mapping[str, FileEntry], text_field: str) -> Scan:
+        """Files that are new, changed or gone in folders, beside what is ``known``."""
         paths, gone, remarks, unread = list[str](), set[str](), list[str](), dict[str, str]()
-        for source in sources:
-            place = os.path.abspath(Path(source).expanduser())
-            if not os.path.exists(place):
-                raise DataError(f'"{place}" does not exist')
+        for place in places:
             found, own = files_below(place, but=(".",), unread=unread), {*self._below(known, [place])}
             paths += found
             if own and not found and place not in unread:
@@ -192,7 +189,7 @@ class Index:
         for name, path in files.items():
             if not path.is_relative_to(self.folder) and (entry := _entry(path, known.get(name), text_field)):
                 there[name] = entry
-        changed = {name: entry for name, entry in there.items() if entry.waits or entry != known.get(name)}
+        changed = {name: entry for name, entry in there.items() if entry.differs(known.get(name))}
         kept = {*self._below(known, unread)}
         return Scan(changed, files, sorted(gone - there.keys() - kept), tuple(remarks))
 

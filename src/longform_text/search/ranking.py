@@ -73,9 +73,8 @@ class Searched(NamedTuple):
 
     def within(self, documents: Sequence[int]) -> Self:
         """The passages of some documents."""
-        kept = np.isin(self.documents, documents)
-        columns: Any = self[2:]
-        return type(self)(self.changes, self.last, *(column[kept] for column in columns))
+        kept, columns = np.isin(self.documents, documents), (self.passages, self.documents, self.vectors)
+        return self if kept.all() else type(self)(self.changes, self.last, *(column[kept] for column in columns))
 
     def best(
         self, database: Connection, question: str, vector: np.ndarray, k: int, passages: int, files: set[str] | None

@@ -74,6 +74,10 @@ class FileEntry(NamedTuple):
         """Whether the file is still to be read, as a whole or in part."""
         return not (self.whole or self.reason)
 
+    def differs(self, known: "FileEntry | None") -> bool:
+        """Whether the file is another than the ``known`` one, or not read to its end."""
+        return self != known or self.waits
+
 
 class Part(NamedTuple):
     """Passages of a document, characters from-to: ``spans`` (m, 2). ``first``, ``last``: it begins or ends here."""
