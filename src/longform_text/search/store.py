@@ -41,8 +41,8 @@ CREATE INDEX documents_by_name ON documents (name);
 CREATE TABLE passages (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER, start INTEGER, "end" INTEGER,
     number INTEGER, headings TEXT, text TEXT);  -- characters from-to, page or line, headings above
 CREATE INDEX passages_of_documents ON passages (document);
-CREATE TABLE vectors (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER, first INTEGER, vectors BLOB);  -- of runs
-CREATE INDEX vectors_of_documents ON vectors (document);
+CREATE TABLE vectors (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER, first INTEGER, vectors BLOB);
+CREATE INDEX vectors_of_documents ON vectors (document);  -- vectors: float32 of runs of passages
 CREATE VIRTUAL TABLE passage_words USING fts5 ({WORDS});  -- in the normal form; SQLite keeps the postings alone
 CREATE VIRTUAL TABLE document_words USING fts5 ({WORDS});
 PRAGMA user_version = {FORMAT};
@@ -137,10 +137,11 @@ def _cleared(folder: Path) -> bool:
 
 def _version(path: Path) -> int:
     """The format of an index; 0 where there is none yet. Raises CheckpointError for what is no database."""
-    head = b""
-    if path.exists():
+    try:
         with path.open("rb") as file:
             head = file.read(64)
+    except FileNotFoundError:
+        return 0
     if head and not head.startswith(b"SQLite format 3\0"):
         raise CheckpointError(f'"{path}" is damaged (it is no database): {WAY_OUT}')
     return int.from_bytes(head[60:], "big")  # where SQLite has the user_version
