@@ -53,7 +53,7 @@ class Scores:
     def __init__(self, output: Path, asked: Sequence[Question]) -> None:
         self.near = dict[str, np.ndarray]()
         self.whole, self.best = dict[float, np.ndarray](), dict[float, np.ndarray]()
-        with store.Store(output / INDEX).reading() as database:
+        with store.reading(output / INDEX) as database:
             self.searched = Searched.of(database)
             self.documents, self.groups = np.unique(self.searched.documents, return_inverse=True)
             files = {number: Path(name).name for number, name in database.execute("SELECT id, file FROM documents")}

@@ -53,7 +53,7 @@ class QuestionReader:
                 states = self._layer(states, {name.split(".", 3)[3]: weights.get_tensor(name) for name in names})
         _, places, counts = np.unique(ids, return_inverse=True, return_counts=True)
         vector = states.T @ (1 / np.sqrt(counts[places]))  # SublinearTF: a token that is there c times weighs sqrt(c)
-        return vector / np.linalg.norm(vector)
+        return (vector / np.linalg.norm(vector)).astype(np.float32)  # 64 bits would widen all that it meets
 
     def _embedded(self, ids: np.ndarray, weights: safe_open) -> np.ndarray:
         """States (n, F) before the first layer."""

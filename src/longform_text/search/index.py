@@ -1,34 +1,29 @@
-"""Index of documents in a folder: what is new is read, and a question finds documents and the passages that answer it.
-
-Axes: N passages, G documents, D embedding size.
-"""
+"""Index of documents in a folder: what is new is read, and a question finds documents and passages that answer it."""
 
 import os
-import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from sqlite3 import Connection
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tqdm import tqdm
 
 from longform.errors import ConfigurationError, DataError, InputError
-from longform.files import check_same, file_key, only_writer
+from longform.files import check_same, file_key
 from longform_text.data.files import files_below, once
 from longform_text.data.progress import hidden
 from longform_text.data.text import written
 from longform_text.search import store
-from longform_text.search.adding import Adding
+from longform_text.search.adding import Adding, Scan
 from longform_text.search.model import Model
 from longform_text.search.ranking import Hit, Searched, place_of
-from longform_text.search.reading import READ, is_read, option_of
-from longform_text.search.store import ANEW, FileEntry, Store
+from longform_text.search.reading import READ, option_of
+from longform_text.search.store import ANEW, OTHERWISE, FileEntry
 
 if TYPE_CHECKING:
     from longform_text.inference.encoders import Encoder
 
-OTHERWISE = "another folder for the index (--index)"
 WHY_EMPTY = "is a disk not there? To forget them, delete the folder of the index"
 
 
@@ -43,20 +38,6 @@ class Report(NamedTuple):
     seconds: float
     passed_over: dict[str, str]
     remarks: tuple[str, ...] = ()
-
-
-class Scan(NamedTuple):
-    """Files of the sources by name, their ``paths``, names of those that are gone there, and remarks."""
-
-    there: dict[str, FileEntry]
-    paths: dict[str, Path]
-    gone: list[str]
-    remarks: tuple[str, ...]
-
-    def is_known(self, known: Mapping[str, FileEntry]) -> bool:
-        """Whether there is nothing that the index, whose files are ``known``, has not."""
-        waits = any(entry.waits for entry in self.there.values())
-        return not waits and not self.gone and self.there.items() <= known.items()
 
 
 class Index:
@@ -80,11 +61,11 @@ class Index:
         if chunk_tokens < 1:
             raise ConfigurationError(f"chunk_tokens is {chunk_tokens}; it is at least 1")
         self.folder = Path(os.path.abspath(Path(folder).expanduser()))
-        self._model, self._store = Model(encoder, device, chunk_tokens), Store(self.folder)
+        self._model = Model(encoder, device, chunk_tokens)
         self._searched: Searched | None = None
-        self.seconds_left: float | None = None  # of an ``add`` in another thread; None: nothing is being read
+        self._adding: Adding | None = None
         self.report = Report(0, 0, 0, 0.0, {})
-        with self._store.reading() as database:
+        with store.reading(self.folder) as database:
             self._check(database)
 
     @property
@@ -95,8 +76,14 @@ class Index:
     @property
     def files(self) -> dict[str, FileEntry]:
         """State of every file by its name, relative to the folder that holds the index."""
-        with self._store.reading() as database:
+        with store.reading(self.folder) as database:
             return store.entries_of(database)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds that an ``add`` in another thread still takes, as far as is known; None: nothing is being read."""
+        adding = self._adding
+        return adding.seconds_left if adding else None
 
     def passed_over(self) -> dict[str, str]:
         """Why files, or parts of them, are not searched, by name."""
@@ -104,7 +91,7 @@ class Index:
 
     def __len__(self) -> int:
         """Passages."""
-        with self._store.reading() as database:
+        with store.reading(self.folder) as database:
             return database.execute("SELECT count(*) FROM passages").fetchone()[0]
 
     def add(self, *sources: str | Path, text_field: str = "text", progress: bool = False) -> Self:
@@ -116,26 +103,34 @@ class Index:
         ConfigurationError where another process is writing the index, or nothing can be written, DataError for sources
         that do not exist.
         """
-        started, before = time.perf_counter(), self.files
-        scan = self._scan(sources, before, text_field)
-        if scan.is_known(before):
-            self.report = Report(0, 0, 0, time.perf_counter() - started, {}, scan.remarks)
+        started, places = time.perf_counter(), [os.path.abspath(Path(source).expanduser()) for source in sources]
+        for place in places:
+            if not os.path.exists(place):
+                raise DataError(f'"{place}" does not exist')
+        scan = self._scan(places, self.files, text_field)
+        self.report = Report(0, 0, 0, time.perf_counter() - started, {}, scan.remarks)
+        if not (scan.changed or scan.gone):
             return self
-        with self._writing() as (database, older):
+        with store.writing(self.folder) as (database, older):
+            self._check(database)
             before = store.entries_of(database)
-            scan = self._scan(sources, before, text_field)
-            waiting = {name: entry for name, entry in scan.there.items() if entry.waits}
-            done = {name: entry for name, entry in scan.there.items() if name not in waiting}
-            with store.changing(database):
-                store.forget(database, [*scan.gone, *(name for name in done if done[name].differs(before.get(name)))])
-                store.put(database, dict(done.items() - before.items()))
-            adding = Adding(self._model, database, before, waiting, scan.paths)
-            adding.run(text_field, self._progress(adding, shown=progress and bool(waiting)))
+            scan = self._scan(places, before, text_field)
+            adding = self._adding = Adding(self._model, database, before, scan)
+            waiting = [name for name, entry in scan.changed.items() if entry.waits]
+            try:
+                with tqdm(unit=" tokens", unit_scale=True, disable=hidden(progress and bool(waiting))) as bar:
+                    adding.run(text_field, bar)
+            finally:
+                self._adding = None
             after = store.entries_of(database)
-        known, now = _reasons(before), _reasons(after)
-        passed = {name: reason for name, reason in now.items() if reason != known.get(name)}
-        read, seconds = sum(after[name].whole for name in waiting), time.perf_counter() - started
-        self.report = Report(read, len(scan.gone), adding.tokens, seconds, passed, (*older, *scan.remarks))
+        self.report = Report(
+            sum(after[name].whole for name in waiting),
+            len(scan.gone),
+            adding.tokens,
+            time.perf_counter() - started,
+            dict(sorted(_reasons(after).items() - _reasons(before).items())),
+            (*[f'the index "{self.folder}" was of an older format, and is made anew'] * older, *scan.remarks),
+        )
         return self
 
     def search(
@@ -153,7 +148,7 @@ class Index:
         if k < 1 or passages < 1:
             raise ConfigurationError(f"k={k} and passages={passages}; both are at least 1")
         vector = self._model.question(question)
-        with self._store.reading() as database:
+        with store.reading(self.folder) as database:
             searched = self._searched = Searched.of(database, self._searched)
             files = None if within is None else {*self._below(store.entries_of(database), within)}
             return searched.best(database, question, vector, k, passages, files)
@@ -162,42 +157,14 @@ class Index:
         """The title of a document, and the place and text of each of its passages, in order; none where it is not."""
         query = """SELECT title, unit, number, start, "end", text FROM documents
             JOIN passages ON document = documents.id WHERE documents.name = ? ORDER BY passages.id"""
-        with self._store.reading() as database:
+        with store.reading(self.folder) as database:
             rows = database.execute(query, (name,)).fetchall()
         return (rows[0][0] if rows else ""), [(place_of(*place), text) for _, *place, text in rows]
 
-    def _check(self, database: sqlite3.Connection) -> None:
+    def _check(self, database: Connection) -> None:
         """Raise ConfigurationError where the index was made with another encoder, or other numbers."""
         if identity := store.about(database)[0]:
             check_same(self.folder, identity, self._model.identity(identity), otherwise=OTHERWISE)
-
-    @contextmanager
-    def _writing(self) -> Generator[tuple[sqlite3.Connection, list[str]]]:
-        """The index, which nobody else writes meanwhile, and a remark where an older one was deleted."""
-        try:
-            with only_writer(self.folder):
-                older = [f'the index "{self.folder}" was of an older format, and is made anew'] * self._store.cleared()
-                with self._store.writing() as database:
-                    self._check(database)
-                    yield database, older
-        except OSError as error:
-            raise ConfigurationError(
-                f'the index "{self.folder}" cannot be written ({error.strerror}): what is new is not read; give '
-                f"{OTHERWISE}"
-            ) from error
-        finally:
-            self.seconds_left = None
-
-    def _progress(self, adding: Adding, *, shown: bool) -> Callable[[int], None]:
-        """A function that is told tokens that were read, and shows how many there are, and how long it will take."""
-        bar, began = tqdm(unit=" tokens", unit_scale=True, disable=hidden(shown)), time.monotonic()
-
-        def told(tokens: int) -> None:
-            bar.total = adding.total()
-            bar.update(tokens)
-            self.seconds_left = (time.monotonic() - began) * (bar.total - adding.tokens) / adding.tokens
-
-        return told
 
     def _below(self, names: Iterable[str], places: Iterable[str | Path]) -> Iterator[str]:
         """Names, of the given ones, of files in the ``places``, or of these themselves."""
@@ -207,27 +174,24 @@ class Index:
             if any(path == place or path.startswith(os.path.join(place, "")) for place in above):
                 yield name
 
-    def _scan(self, sources: Sequence[str | Path], known: Mapping[str, FileEntry], text_field: str) -> Scan:
-        """The files of the sources now; the entries of those that have not changed are the ``known`` ones."""
+    def _scan(self, places: Sequence[str], known: Mapping[str, FileEntry], text_field: str) -> Scan:
+        """Files that are new, changed or gone in folders, beside what is ``known``."""
         paths, gone, remarks, unread = list[str](), set[str](), list[str](), dict[str, str]()
-        for source in sources:
-            place = os.path.abspath(Path(source).expanduser())
-            if not os.path.exists(place):
-                raise DataError(f'"{place}" does not exist')
+        for place in places:
             found, own = files_below(place, but=(".",), unread=unread), {*self._below(known, [place])}
             paths += found
             if own and not found and place not in unread:
                 remarks.append(f'"{place}" is empty, and its {len(own):,} files stay in the index: {WHY_EMPTY}')
             else:
                 gone |= own
-        by_name = {self._name(path): Path(path) for path in (*unread, *once(paths))}
         there = {self._name(path): FileEntry(ANEW, 0, "", reason=reason) for path, reason in unread.items()}
-        for name, path in by_name.items():
-            if name not in there and not path.is_relative_to(self.folder):
-                entry = _entry(path, known.get(name), text_field)
-                there |= {name: entry} if entry else {}
+        files = {self._name(path): Path(path) for path in once(paths)}
+        for name, path in files.items():
+            if not path.is_relative_to(self.folder) and (entry := _entry(path, known.get(name), text_field)):
+                there[name] = entry
+        changed = {name: entry for name, entry in there.items() if entry.differs(known.get(name))}
         kept = {*self._below(known, unread)}
-        return Scan(there, by_name, sorted(gone - there.keys() - kept), tuple(remarks))
+        return Scan(changed, files, sorted(gone - there.keys() - kept), tuple(remarks))
 
     def _name(self, path: str) -> str:
         return written(os.path.relpath(path, self.folder.parent))
@@ -243,10 +207,10 @@ def _entry(path: Path, known: FileEntry | None, text_field: str) -> FileEntry | 
     try:
         about = os.stat(path)
         state = (about.st_size, about.st_mtime_ns)
+        if how is None:
+            return FileEntry(*state, "", reason=f"of no kind that is read ({READ})")
         if known and (known.size, known.changed, known.how) == (*state, how):
             return known
-        if not is_read(path):
-            return FileEntry(*state, "", reason=f"of no kind that is read ({READ})")
         key = file_key(path)
     except FileNotFoundError:
         return None

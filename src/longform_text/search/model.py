@@ -43,10 +43,8 @@ class Model:
     def identity(self, there: dict[str, Any]) -> dict[str, Any]:
         """Facts that all passages of an index have in common; ``there``: those of the index that is opened."""
         numbers = {"chunk_tokens": self.chunk_tokens}
-        if self._questions and there.get("model") == self._questions.folder.name:
-            # Of the same folder of the cache, so that its weights are the same.
-            own = {"pooling": None, "dimensions": self._questions.features, "prompt": ""}
-            return {"model": there["model"], "weights_key": there.get("weights_key"), **own, **numbers}
+        if self._questions and there.get("model") == self._questions.folder.name:  # of the cache: the same weights
+            return there | numbers | {"pooling": None, "dimensions": self._questions.features, "prompt": ""}
         from longform.pretrained.checkpoint_files import model_identity
 
         about, own = model_identity(self.encoder.model.name_or_path), self.documents

@@ -69,16 +69,12 @@ def name_as_title(name: str) -> str:
     return " ".join(re.split(r"[\s_-]+", Path(name).stem)).strip()
 
 
-def is_read(path: Path) -> bool:
-    """Whether a file has the name of a kind that is read."""
-    return path.suffix.lower() in READERS or named_kind(path) is not None
-
-
-def option_of(path: Path, text_field: str) -> str:
-    """The option by which a file of this kind is read otherwise: the field of records, the encoding of text."""
+def option_of(path: Path, text_field: str) -> str | None:
+    """The option by which a file of this name is read, an encoding or a field; None for a kind that is not read."""
     if path.suffix.lower() in READERS:
         return ""
-    return str(ENCODING.get() or "") if named_kind(path) == TEXT else text_field
+    kind = named_kind(path)
+    return str(ENCODING.get() or "") if kind == TEXT else kind and text_field
 
 
 def _sources(path: Path, name: str, text_field: str) -> Iterator[Source]:

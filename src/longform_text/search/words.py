@@ -57,22 +57,13 @@ def words_of(text: str, *, question: bool = False) -> Iterator[Word]:
     """The words of a ``text`` in order. Of a ``question``: no single character where pairs say more."""
     before: Word | None = None  # a word that may be the first half of the next one
     for run in RUN.finditer(text):
-        if run["dense"]:
-            for start, end in _characters(text, *run.span(), question=question):
-                yield from _forms(text, start, end)
-            before = None
-            continue
-        forms = [*_forms(text, *run.span())]
-        yield from forms
-        own = forms[0] if len(forms) == 1 and forms[0].form.isalpha() else None
+        spans = _characters(text, *run.span(), question=question) if run["dense"] else [run.span()]
+        words = [Word(form, start, end) for start, end in spans for form in WORD.findall(normal(text[start:end]))]
+        yield from words
+        own = words[0] if len(words) == 1 and words[0].form.isalpha() and not run["dense"] else None
         if before and own and PARTED.fullmatch(text, before.end, own.start):
             yield Word(before.form + own.form, before.start, own.end)
         before = own
-
-
-def _forms(text: str, start: int, end: int) -> Iterator[Word]:
-    """The words that characters from-to become in the normal form, which parts some: one for nearly all."""
-    return (Word(form, start, end) for form in WORD.findall(normal(text[start:end])))
 
 
 def _characters(text: str, start: int, end: int, *, question: bool) -> Iterator[tuple[int, int]]:

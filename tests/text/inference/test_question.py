@@ -31,6 +31,7 @@ def test_the_vector_is_the_encoders(words: int, encoder: Encoder, reader: Questi
     question = " ".join(WORDS[at * at % len(WORDS)] for at in range(words)) + "?"
     vector = reader.vector(question)
     assert vector is not None
+    assert vector.dtype == np.float32  # or all vectors of an index would be copied for the product
     np.testing.assert_allclose(vector, encoder.encode_query([question])[0], rtol=0, atol=1e-6)
 
 

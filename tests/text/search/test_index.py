@@ -85,7 +85,7 @@ def test_vectors_are_those_of_the_whole_reading(folder: Path, encoder: Encoder) 
 
 
 def vectors(index: Index) -> np.ndarray:
-    with store.Store(index.folder).reading() as database:
+    with store.reading(index.folder) as database:
         return Searched.of(database).vectors
 
 
@@ -299,6 +299,26 @@ def test_no_file_ends_the_reading_of_others(folder: Path, encoder: Encoder, monk
     }
 
 
+def test_a_file_whose_reading_broke_off_is_there_once(
+    folder: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = adding.read_file
+
+    def breaks_off(path: Path, name: str, field: str) -> Any:
+        for number, document in enumerate(reader(path, name, field)):
+            if number:
+                raise OSError(5, "Input/output error")
+            yield document
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adding, "read_file", breaks_off)
+        index = open_index(folder, encoder).add(folder)
+    assert "Input/output error" in index.passed_over()["rows.jsonl"]
+    assert index.add(folder).report.read == 1
+    expected = rows(Index(folder.parent / "other", encoder, chunk_tokens=24).add(folder))
+    assert [each[2:] for each in rows(index)] == [each[2:] for each in expected]
+
+
 LISTED = os.listdir
 
 
@@ -323,20 +343,20 @@ def test_a_root_that_is_empty_keeps_its_files(folder: Path, encoder: Encoder, tm
 
 
 def test_the_passage_itself_is_the_best_among_many(tmp_path: Path) -> None:
-    generator, kept = np.random.default_rng(0), store.Store(tmp_path)
+    generator = np.random.default_rng(0)
     words = [f"word{number}" for number in range(500)]
     vectors = generator.standard_normal((1200, 24), dtype=np.float32)
     texts = [" ".join(generator.choice(words, 20)) for _ in vectors]
-    with kept.writing() as database, store.changing(database):
+    with store.writing(tmp_path) as (database, _), store.changing(database):
         store.identify(database, {"dimensions": 24})
         for first in range(0, 1200, 20):
             name = f"{first}.txt"
-            store.put(database, {name: store.FileEntry(1, 1, "key", whole=True)})
-            number = store.begin(database, name, adding.Source(name, "", ""))
-            own = [store.Passage(0, 0, 0, "", text) for text in texts[first : first + 20]]
-            store.add(database, number, own, vectors[first : first + 20])
-            store.finish(database, number)
-    with kept.reading() as database:
+            store.put(database, name, store.FileEntry(1, 1, "key", whole=True))
+            ends = np.cumsum([0, *map(len, texts[first : first + 20])])
+            source = adding.Source(name, "", "".join(texts[first : first + 20]))
+            part = store.Part(source, adding.Places.of(source), np.stack([ends[:-1], ends[1:]], axis=1))
+            store.append(database, name, part, vectors[first : first + 20])
+    with store.reading(tmp_path) as database:
         (hit, *_) = Searched.of(database).best(database, texts[432], vectors[432], 10, 1, None)
     assert (hit.document, hit.passage) == ("420.txt", texts[432])
     assert 0.9 < hit.score <= 1

@@ -14,13 +14,13 @@ from longform import Encoder, Index
 from longform_text.search import store
 from longform_text.search.ranking import Searched
 
-# A child that dies in its turn of a step: before or after SQLite is told something, or a part is encoded.
+# A child that dies in its turn of a step: before SQLite is told something, or a part is encoded.
 CHILD = """
 import os, signal, sqlite3, sys
 from pathlib import Path
 from longform import Encoder, Index
 from longform_text.inference import chunks
-from longform_text.search import adding, store
+from longform_text.search import adding
 
 adding.TOGETHER, left = 40, int(sys.argv[3])
 
@@ -33,9 +33,11 @@ def counted(made):
         return made(*given, **named)
     return call
 
-chunks.pooled = counted(chunks.pooled)
-for name in ("put", "forget", "begin", "add", "finish", "identify"):
-    setattr(store, name, counted(getattr(store, name)))
+class Connection(sqlite3.Connection):
+    execute = counted(sqlite3.Connection.execute)
+
+chunks.pooled, connect = counted(chunks.pooled), sqlite3.connect
+sqlite3.connect = lambda *given, **named: connect(*given, **named, factory=Connection)
 Index(Path(sys.argv[1], ".longform"), Encoder.from_pretrained(sys.argv[2]), chunk_tokens=24).add(sys.argv[1])
 """
 
@@ -64,7 +66,7 @@ def killed(folder: Path, model: Path, step: int) -> int:
 def steps() -> Iterator[int]:
     """Where the children die: LONGFORM_KILLS of them, a few in the suite."""
     kills = int(os.environ.get("LONGFORM_KILLS", "3"))
-    return (3 + 7 * turn % 41 for turn in range(kills))
+    return (3 + 37 * turn % 191 for turn in range(kills))  # of some 200 steps
 
 
 def test_a_killed_process_is_gone_on_with(tmp_path: Path, encoder: Encoder, longform_folder: Path) -> None:
@@ -117,6 +119,6 @@ def test_two_write_and_two_read_at_once(tmp_path: Path, encoder: Encoder, longfo
     children = [subprocess.Popen([sys.executable, "-c", READERS, kind, folder, longform_folder]) for kind in kinds]
     assert [child.wait() for child in children] == [0, 0, 0, 0]
     check(folder, encoder, tmp_path / "whole")
-    with store.Store(folder / ".longform").reading() as database:
+    with store.reading(folder / ".longform") as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert len(Searched.of(database).vectors) == len(Index(folder / ".longform", encoder, chunk_tokens=24))

@@ -11,7 +11,7 @@ from longform.errors import DataError
 from longform_text.data import formats
 from longform_text.data.files import ENCODING
 from longform_text.data.formats import Source
-from longform_text.search.reading import Places, is_read, read_file
+from longform_text.search.reading import Places, option_of, read_file
 
 PAGE = """<!doctype html><html><head><title>Sheep &amp;
  goats</title><style>p { color: red }</style><script>var wolf = "<b>"</script></head>
@@ -339,5 +339,6 @@ def test_a_docx_that_grows_is_refused(tmp_path: Path) -> None:
 
 def test_kinds_by_name(tmp_path: Path) -> None:
     read_kinds = ["a.HTML", "a.pdf", "a.docx", "a.md", "a.jsonl.gz", "a.parquet", "a.pptx", "a.xlsx", "a.eml"]
-    assert [name for name in [*read_kinds, "a.png", "a.py", "a"] if is_read(tmp_path / name)] == read_kinds
+    options = {name: option_of(tmp_path / name, "text") for name in [*read_kinds, "a.png", "a.py", "a"]}
+    assert [name for name, option in options.items() if option is not None] == read_kinds
     assert set(formats.READERS) >= {".html", ".pdf", ".docx", ".ipynb"}
