@@ -55,7 +55,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what tests import out of collections of garbage, which took a second each: accelerate has one a training."""
+    """Leave what tests import out of collections of garbage, which took a second each; a training has one."""
     gc.collect()
     gc.freeze()
 

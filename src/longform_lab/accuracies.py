@@ -6,8 +6,8 @@ from typing import Any
 
 
 def accuracies(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], list[float]]:
-    """(data, kind, "few" or "many") -> test accuracies of all seeds, of records: at the rate that was best with seed 0 on
-    samples that were kept for that.
+    """(data, kind, "few" or "many") -> test accuracies of all seeds, of records, at the rate that was best with seed 0
+    on samples that were kept for that.
     """
     found: dict[tuple[str, str, str], dict[float, dict[int, Mapping[str, float]]]] = {}
     for row, when in product(rows, ("few", "many")):
