@@ -1,0 +1,139 @@
+"""Labels of words that a far word decides: a converted encoder on whole texts, and the original in windows of 512.
+
+    python -m longform_lab.experiments.far_labels wikipedia_long.parquet --reader longform --seed 0
+
+Names in articles get a title before them. Near names are labelled by it, "captain" or "doctor". Far names are all
+"comrade", and 600 to 1,800 tokens earlier "sailors" or "teachers" says, once or eight times, which label all of the
+text's have. Both readers see the same texts, batches and rates (``longform_text.training.trainer.Trainer``).
+"""
+
+import argparse
+import random
+import time
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+import longform
+from longform.conversion.local import local_source
+from longform_lab.experiments.rival import ChunkReader
+from longform_lab.records import RECORDS, Record, append_record
+from longform_text.evaluation.token_labels import token_scores
+from longform_text.training.finetuning.settings import FinetuningSettings
+from longform_text.training.finetuning.tokens import IGNORED, TokenTask
+from longform_text.training.run import training_arguments
+from longform_text.training.trainer import Shown, Trainer, show_alone
+
+NAME, LENGTH, TIMES, NAMES = "far_labels", 2048, (1, 8), 12
+NEAR, FAR = {"captain": "B-CAPTAIN", "doctor": "B-DOCTOR"}, {"sailors": "B-SAILOR", "teachers": "B-TEACHER"}
+TITLE = "comrade"  # of far names
+OWN = {*NEAR, *FAR, TITLE}
+DECIDED, NAMED = range(100, 200), range(800, 1850)  # tokens where deciding words and names are
+READERS: dict[str, dict[str, Any] | None] = {
+    "windows of 512": None, "longform": {}, "longform, selected": {"selected_slots": 10},
+}  # fmt: skip
+SETTINGS: dict[str, Any] = {"learning_rate": 2e-4, "num_train_epochs": 1, "per_device_train_batch_size": 2}
+
+
+def labelled(texts: Sequence[str], tokenizer: Any, draw: random.Random) -> Iterator[dict[str, Any]]:
+    """Words of articles, titles and deciding words among them, with their labels; too short ones are left out."""
+    for text in texts:
+        words = [word for word in text.split() if word.lower().strip(".,;:()\"'") not in OWN][:LENGTH]
+        tokens = tokenizer(words, add_special_tokens=False)["input_ids"]
+        places = list(accumulate((len(ids) for ids in tokens), initial=0))[:-1]
+        early = [at for at, place in enumerate(places) if place in DECIDED]
+        names = [
+            at
+            for at, place in enumerate(places)
+            if place in NAMED and words[at].isalpha() and words[at].istitle() and words[at - 1].isalpha()
+        ]
+        if len(names) < 2 * NAMES:
+            continue
+        kind, times = draw.choice(list(FAR)), draw.choice(TIMES)
+        before = dict.fromkeys(draw.sample(early, times), (kind, "O"))
+        for number, at in enumerate(draw.sample(names, 2 * NAMES)):
+            title = draw.choice(list(NEAR))
+            before[at] = (title, NEAR[title]) if number % 2 else (TITLE, FAR[kind])
+        made, labels = [], []
+        for at, word in enumerate(words[: next((at for at, place in enumerate(places) if place >= NAMED.stop), None)]):
+            made += [before[at][0], word] if at in before else [word]
+            labels += ["O", before[at][1]] if at in before else ["O"]
+        yield {"text": made, "label": labels, "times": times}
+
+
+def model_of(reader: str, labels: list[str]) -> Any:
+    """The encoder with a new head for ``labels``."""
+    source, options = local_source("bundled"), READERS[reader]
+    if options is None:
+        model = AutoModelForTokenClassification.from_pretrained(source, num_labels=len(labels))
+        model.bert = ChunkReader(model.bert)
+        return model
+    made = longform.convert(source, max_length=LENGTH, task="token-classification", num_labels=len(labels), **options)
+    return made.model
+
+
+def measure(texts: list[str], reader: str, *, train: int, test: int, seed: int) -> Record:
+    """F1 of whole entities in the test part: near names, and far ones by how often the deciding word was said."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(local_source("bundled"))
+    documents = labelled(texts, tokenizer, random.Random(seed))
+    taught, held = ([next(documents) for _ in range(count)] for count in (train, test))
+    torch.manual_seed(seed)
+    settings = FinetuningSettings(**SETTINGS, seed=seed, eval_strategy="no")
+    fields = {"text_field": "text", "label_field": "label", "pair_field": None}
+    task = TokenTask(taught, held, settings, fields)
+    rows, others = task.parts(tokenizer, LENGTH)
+    model = model_of(reader, task.labels)
+    how: Any = {"tokens_per_forward": settings.tokens_per_forward, "data_collator": task.collator(tokenizer)}
+    trainer = Trainer(model, training_arguments(settings, None, save_strategy="no"), train_dataset=rows.rows, **how)
+    show_alone(trainer, Shown(reader, shown=False))
+    began = time.process_time()
+    trainer.train()
+    seconds = time.process_time() - began
+    found: Any = trainer.predict(others.rows)
+    said = [
+        [task.labels[at] for at in row.argmax(-1)[true != IGNORED]]
+        for row, true in zip(found.predictions, found.label_ids, strict=True)
+    ]
+
+    def f1(kinds: dict[str, str], times: Sequence[int] = TIMES) -> float:
+        chosen = [at for at, row in enumerate(held) if row["times"] in times]
+        parts = [
+            [[label if label in kinds.values() else "O" for label in each[at]] for at in chosen]
+            for each in (said, [row["label"] for row in held])
+        ]
+        return round(token_scores(*parts)["f1"], 4)
+
+    metrics = {"near": f1(NEAR), "far": f1(FAR), **{f"far, said {times}": f1(FAR, [times]) for times in TIMES}}
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    chosen = {"reader": reader, "train": train, "test": test, "seed": seed, "length": LENGTH, **SETTINGS}
+    return Record(
+        name=NAME,
+        metrics={**metrics, "loss": losses[-1], "cpu_seconds": round(seconds, 1)},
+        settings={**chosen, "bf16": trainer.args.bf16, "threads": torch.get_num_threads()},
+    )
+
+
+def main() -> None:
+    """Measure one reader with one seed."""
+    parser = argparse.ArgumentParser(description="Token classification where the deciding word is far.")
+    parser.add_argument("articles", type=Path, help='a Parquet file with a field "text"')
+    parser.add_argument("--reader", choices=READERS, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--train", type=int, default=400)
+    parser.add_argument("--test", type=int, default=80)
+    parser.add_argument("--records", type=Path, default=RECORDS / f"{NAME}.jsonl")
+    asked = parser.parse_args()
+    texts = pq.read_table(asked.articles, columns=["text"])["text"].to_pylist()
+    long = [text for text in texts if len(text) > 4 * LENGTH]
+    record = measure(long, asked.reader, train=asked.train, test=asked.test, seed=asked.seed)
+    append_record(asked.records, record)
+    print(asked.reader, asked.seed, record.metrics)
+
+
+if __name__ == "__main__":
+    main()
