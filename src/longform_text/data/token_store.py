@@ -78,6 +78,11 @@ class CorpusTexts:
         return (text for text in islice(texts, self.limit) if text.strip())
 
 
+def files_of(*corpora: Any) -> list[CorpusFiles]:
+    """Those of the corpora that are files."""
+    return [each for each in corpora if isinstance(each, CorpusFiles)]
+
+
 def input_paths(inputs: Iterable[Any]) -> Iterator[str | Path]:
     """Paths of ``inputs``, which an output must not be (``longform.files.check_output``).
 
