@@ -94,13 +94,17 @@ class Run:
         self.settings, self.arguments, self.output, self.restart = settings, arguments, output, restart
         self.shown, self.began = progress and arguments.process_index == 0, time.perf_counter()
 
+    @property
+    def place(self) -> Path:
+        """Its folder on the disk, while it lasts."""
+        return Path(self.arguments.output_dir)
+
     def begin(self, kind: str, model: Any, /, **identity: Any) -> bool:
         """Open the folder; whether the run is complete. ``identity``: what else must be the same to go on."""
         check_start(model, "the model to train")
         own = {"kind": kind, "settings": self.settings.identity()}
         own |= {} if "model" in identity else {"model": model_key(model)}
-        place, kept = Path(self.arguments.output_dir), self.output is not None
-        self.folder = RunFolder(place, own | identity, kept=kept, restart=self.restart)
+        self.folder = RunFolder(self.place, own | identity, kept=self.output is not None, restart=self.restart)
         return self.folder.complete
 
     def train(self, trainer: Trainer, *, doing: str) -> list[dict[str, Any]]:

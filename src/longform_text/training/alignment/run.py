@@ -138,7 +138,7 @@ def align_opened(
     data = content_key([source.key for source in sources], weights)
     if run.begin("alignment", trained, data=data):
         rows = run.folder.rows
-        _load(opened.origin.sentences, run.folder.folder, arguments.device)
+        _load(opened.origin.sentences, run.place, arguments.device)
         return rows, steps.documents(rows[-1]["step"])
     heldout = Heldout(sources, reader, settings.seed, vectors_before)
     if not heldout.steps:

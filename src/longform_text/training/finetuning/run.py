@@ -70,16 +70,14 @@ def finetune(
 ) -> FinetuningResult:
     """Train ``model`` on labelled texts, measure it on a validation part, keep the best.
 
-    ``model``: a loaded encoder, a ConversionResult, a folder or a hub name; it gets a classification head for the
-    labels unless it has one that fits. A model in memory is copied, not changed; what is
-    frozen in it (``requires_grad``) is not trained. ``tokenizer``: needed with a loaded
-    encoder. ``train``, ``validation``: a file, rows or a table (DataFrame, ``datasets``) with fields of these names, or
-    columns in a tuple: (texts, labels), of pairs (texts, labels, second texts). A text that is a list of words has a
-    list of labels, one a word (token classification). Without a validation
-    part ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints,
-    records, pictures and the finished model; called again with it, an interrupted run goes on from its newest
-    whole checkpoint (``restart``: anew). ``options``: fields of the settings, or of transformers.TrainingArguments, by
-    name (``num_train_epochs=1``).
+    ``model``: a loaded encoder (with its ``tokenizer``), a ConversionResult, a folder or a hub name. It gets a head for
+    the labels unless it has one that fits. A model in memory is copied, and what is frozen in it (``requires_grad``) is
+    not trained. ``train``, ``validation``: a file, rows or a table (DataFrame, ``datasets``) with fields of these
+    names, or columns in a tuple: (texts, labels), of pairs (texts, labels, second texts). A text that is a list of
+    words has a list of labels, one a word (token classification). Without a validation part
+    ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints, records, pictures and
+    the finished model; called again with it, an interrupted run goes on from its newest whole checkpoint (``restart``:
+    anew). ``options``: fields of the settings, or of transformers.TrainingArguments, by name (``num_train_epochs=1``).
     The config remembers length, task, fields and the type of the labels, which prediction and evaluation then take up.
 
     Raises DataError (labels), ConfigurationError (settings, another run in the folder), CheckpointError.
@@ -102,7 +100,7 @@ def finetune(
         _remember(opened.model.config, how, _activation(model, task))
         if run.begin("fine-tuning", opened.model, data=content_key(task.train, task.validation)):
             rows = run.folder.load(opened.model)
-            metrics = read_json(run.folder.folder / METRICS_FILE, way_out=OTHERWISE)
+            metrics = read_json(run.place / METRICS_FILE, way_out=OTHERWISE)
         else:
             rows, metrics = _trained(run, task, opened, taught, held)
     return FinetuningResult(

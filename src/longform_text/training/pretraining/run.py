@@ -95,9 +95,10 @@ def pretrain(
     settings = replace(settings or PretrainingSettings(), **options)
     texts = corpus_of(corpus, text_field)
     held = None if validation is None else corpus_of(validation, text_field)
-    inputs, process = (tokenizer, *files_of(texts, held)), PartialState()
+    inputs = (tokenizer, *files_of(texts, held))
     with run_in(output, settings, inputs, restart=restart, progress=progress) as run:
-        place = Path(run.arguments.output_dir, CACHE) if cache is None else Path(cache)
+        process = PartialState()
+        place = run.place / CACHE if cache is None else Path(cache)
         how: Any = {"limit": settings.max_documents, "process": process, "progress": progress}
         reader = CorpusReader(texts, tokenizer, place, **how)
         model, start = _model(config, reader.tokenizer, settings)
@@ -106,7 +107,7 @@ def pretrain(
         opened = Student(model, reader.tokenizer)
         key = content_key(reader.key, reader.tokenizer_key, None if held is None else corpus_key(held))
         if run.begin("pretraining", model, model=described(model.config), data=key, start=start):
-            rows, facts = run.folder.load(model), read_json(run.folder.folder / FACTS, way_out=OTHERWISE)
+            rows, facts = run.folder.load(model), read_json(run.place / FACTS, way_out=OTHERWISE)
         else:
             data = PretrainingData(
                 reader.tokens(),
