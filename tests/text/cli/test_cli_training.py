@@ -85,7 +85,7 @@ def test_distill_says_where_it_did_harm(files: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--length", "9999"], "length=9999 is more than the 64 tokens"),
+        (["--length", "9999"], "length is 9,999, but the student takes 64 tokens"),
         (["--length", "48"], "min_length=128 is more than length=48"),
     ],
 )

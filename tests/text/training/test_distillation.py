@@ -102,8 +102,8 @@ def test_tokens_of_steps_are_counted(student_folder: Path, teacher: BertModel, t
 @pytest.mark.parametrize(
     ("changed", "heldout", "layers", "named"),
     [
-        ({"length": 65}, None, 2, "length=65 is more than the 64 tokens"),
-        ({"teacher_length": 33}, None, 2, "teacher_length=33 is more than the 32 tokens"),
+        ({"length": 65}, None, 2, "length is 65, but the student takes 64 tokens"),
+        ({"teacher_length": 33}, None, 2, "teacher_length is 33, but the teacher takes 32 tokens"),
         ({}, None, 3, "num_hidden_layers of the student is 2, of the teacher 3"),
         ({}, ["", "a"], 2, "held-out documents are empty"),
     ],

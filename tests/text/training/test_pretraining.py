@@ -126,7 +126,7 @@ def test_the_validation_set_does_not_follow_the_seed(texts: list[str]) -> None:
          r"smaller than one batch: .* a step takes 256\. Lower tokens_per_step or length"),
         (None, {}, 9_000, "vocab_size=9,000 is more than the corpus supports"),
         (None, {"tokens_per_step": 8}, None, "tokens_per_step=8 holds no block of length=16"),
-        (None, {"length": 32}, None, "length=32 is more than the 16 tokens"),
+        (None, {"length": 32}, None, "length is 32, but the model takes 16 tokens"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit(

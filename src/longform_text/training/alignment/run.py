@@ -214,10 +214,7 @@ def document_limit(opened: Any, settings: AlignmentSettings) -> int:
     """Tokens that are read of a document. Raises ConfigurationError for more than the model takes."""
     encoder = opened.trained.sides["plain"]
     room = encoder.limit - special_tokens(encoder.tokenizer).total
-    if settings.passage_tokens is not None and settings.passage_tokens > room:
-        raise ConfigurationError(
-            f"passage_tokens={settings.passage_tokens} is more than the model takes beside special tokens: {room}"
-        )
+    checked_limit(room, settings.passage_tokens, name="the model", what="passage_tokens")
     return checked_limit(encoder.limit, settings.max_length, name="the model")
 
 

@@ -20,7 +20,7 @@ from longform_text.data.batching import group_by_length
 from longform_text.data.subject import corpus_key
 from longform_text.data.text import Document
 from longform_text.data.token_store import CorpusFiles
-from longform_text.inference.loading import position_limit
+from longform_text.inference.loading import checked_limit, position_limit
 from longform_text.training.distillation.crops import DataCollatorForCrops
 from longform_text.training.distillation.settings import DistillationSettings
 from longform_text.training.distillation.teacher import Teacher, layer_states
@@ -164,18 +164,8 @@ def check_pair(student: PreTrainedModel, teacher: PreTrainedModel, settings: Dis
                 f"{name} of the student is {own}, of the teacher {other}: "
                 "they must be equal, as they are when the student was converted from this teacher"
             )
-    limit = position_limit(student.config)
-    assert settings.length is not None
-    if settings.length > limit:
-        raise ConfigurationError(
-            f"length={settings.length} is more than the {limit} tokens that the student takes: "
-            f"lower it, or convert with max_length={settings.length}"
-        )
-    if settings.teacher_length is not None and settings.teacher_length > position_limit(teacher.config):
-        raise ConfigurationError(
-            f"teacher_length={settings.teacher_length} is more than the {position_limit(teacher.config)} tokens "
-            "that the teacher takes"
-        )
+    checked_limit(position_limit(student.config), settings.length, name="the student", what="length")
+    checked_limit(position_limit(teacher.config), settings.teacher_length, name="the teacher", what="teacher_length")
 
 
 def texts_key(documents: Iterable[str | Document]) -> str:

@@ -21,6 +21,7 @@ from longform.pretrained.tokenizers import fit_tokenizer
 from longform_text.data.subject import corpus_key
 from longform_text.data.token_store import corpus_of, files_of
 from longform_text.facts import environment
+from longform_text.inference.loading import checked_limit
 from longform_text.training.card import write_card
 from longform_text.training.pretraining.data import CorpusReader, PretrainingData, Tokenizers
 from longform_text.training.pretraining.model import AskedTokensLoss, config_for, described, new_model
@@ -102,8 +103,8 @@ def pretrain(
         how: Any = {"limit": settings.max_documents, "process": process, "progress": progress}
         reader = CorpusReader(texts, tokenizer, place, **how)
         model, start = _model(config, reader.tokenizer, settings)
-        length = _length(settings, model.config.max_position_embeddings)
-        reader.tokenizer.model_max_length = model.config.max_position_embeddings
+        reader.tokenizer.model_max_length = most = model.config.max_position_embeddings
+        length = checked_limit(most, settings.length, name="the model", what="length")
         opened = Student(model, reader.tokenizer)
         key = content_key(reader.key, reader.tokenizer_key, None if held is None else corpus_key(held))
         if run.begin("pretraining", model, model=described(model.config), data=key, start=start):
@@ -145,16 +146,6 @@ def pretrain(
     said = (curve[-1]["loss"], curve[-1]["perplexity"], facts["unigram_loss"])
     tokens = rows[-1]["step"] * facts["tokens_per_step"]
     return PretrainingResult(model, reader.tokenizer, *said, curve, tokens, **run.result(rows))
-
-
-def _length(settings: PretrainingSettings, most: int) -> int:
-    """Tokens of a block. Raises ConfigurationError for more than the model takes."""
-    length = settings.length or most
-    if length > most:
-        raise ConfigurationError(
-            f"length={length} is more than the {most} tokens that the model takes (max_position_embeddings)"
-        )
-    return length
 
 
 def _model(config: Any, tokenizer: Any, settings: PretrainingSettings) -> tuple[LinformerForMaskedLM, str | None]:
