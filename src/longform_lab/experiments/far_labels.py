@@ -11,6 +11,7 @@ rates (``longform_text.training.trainer.Trainer``).
 import argparse
 import random
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -35,36 +36,39 @@ NEAR, FAR = {"captain": "B-CAPTAIN", "doctor": "B-DOCTOR"}, {"sailors": "B-SAILO
 TITLE = "comrade"  # of far names
 OWN = {*NEAR, *FAR, TITLE}
 DECIDED, NAMED = range(100, 200), range(800, 1850)  # tokens where deciding words and names are
-READERS: dict[str, dict[str, Any] | None] = {
-    "windows of 512": None, "longform": {}, "longform, selected": {"selected_slots": 10},
-}  # fmt: skip
+READERS = ("windows of 512", "longform")
+TRAIN, TEST = 300, 80  # articles
 SETTINGS: dict[str, Any] = {"learning_rate": 2e-4, "num_train_epochs": 1, "per_device_train_batch_size": 2}
 
 
 def labelled(texts: Sequence[str], tokenizer: Any, draw: random.Random) -> Iterator[dict[str, Any]]:
-    """Words of articles, titles and deciding words among them, with their labels; too short ones are left out."""
+    """Articles with titles and deciding words among their words, and a label a word; too short ones are left out."""
     for text in texts:
         words = [word for word in text.split() if word.lower().strip(".,;:()\"'") not in OWN][:LENGTH]
-        tokens = tokenizer(words, add_special_tokens=False)["input_ids"]
-        places = list(accumulate((len(ids) for ids in tokens), initial=0))[:-1]
-        early = [at for at, place in enumerate(places) if place in DECIDED]
+        tokens = map(len, tokenizer(words, add_special_tokens=False)["input_ids"])
+        places = list(accumulate(tokens, initial=0))[:-1]
         names = [
             at
             for at, place in enumerate(places)
             if place in NAMED and words[at].isalpha() and words[at].istitle() and words[at - 1].isalpha()
         ]
-        if len(names) < 2 * NAMES:
-            continue
-        kind, times = draw.choice(list(FAR)), draw.choice(TIMES)
-        before = dict.fromkeys(draw.sample(early, times), (kind, "O"))
-        for number, at in enumerate(draw.sample(names, 2 * NAMES)):
-            title = draw.choice(list(NEAR))
-            before[at] = (title, NEAR[title]) if number % 2 else (TITLE, FAR[kind])
-        made, labels = [], []
-        for at, word in enumerate(words[: next((at for at, place in enumerate(places) if place >= NAMED.stop), None)]):
-            made += [before[at][0], word] if at in before else [word]
-            labels += ["O", before[at][1]] if at in before else ["O"]
-        yield {"text": made, "label": labels, "times": times}
+        if len(names) >= 2 * NAMES:
+            early = [at for at, place in enumerate(places) if place in DECIDED]
+            yield with_titles(words[: bisect_left(places, NAMED.stop)], early, names, draw)
+
+
+def with_titles(words: list[str], early: list[int], names: list[int], draw: random.Random) -> dict[str, Any]:
+    """Some ``names`` with titles before them, and at ``early`` places the word that labels the far ones."""
+    kind, times = draw.choice(list(FAR)), draw.choice(TIMES)
+    before = dict.fromkeys(draw.sample(early, times), (kind, "O"))
+    for number, at in enumerate(draw.sample(names, 2 * NAMES)):
+        title = draw.choice(list(NEAR))
+        before[at] = (title, NEAR[title]) if number % 2 else (TITLE, FAR[kind])
+    made: list[tuple[str, str]] = []
+    for at, word in enumerate(words):
+        title, label = before.get(at, ("", "O"))
+        made += [(title, "O"), (word, label)] if title else [(word, label)]
+    return {"text": [word for word, _ in made], "label": [label for _, label in made], "times": times}
 
 
 def few_outside(rows: Sequence[dict[str, Any]], draw: random.Random) -> None:
@@ -75,29 +79,28 @@ def few_outside(rows: Sequence[dict[str, Any]], draw: random.Random) -> None:
             row["labels"][at] = IGNORED
 
 
-def model_of(reader: str, labels: list[str]) -> Any:
-    """The encoder with a new head for ``labels``."""
-    source, options = local_source("bundled"), READERS[reader]
-    if options is None:
-        model = AutoModelForTokenClassification.from_pretrained(source, num_labels=len(labels))
-        model.bert = ChunkReader(model.bert)
-        return model
-    made = longform.convert(source, max_length=LENGTH, task="token-classification", num_labels=len(labels), **options)
-    return made.model
+def model_of(reader: str, labels: int) -> Any:
+    """The encoder with a new head for so many labels."""
+    source = local_source("bundled")
+    if reader == "longform":
+        return longform.convert(source, max_length=LENGTH, task="token-classification", num_labels=labels).model
+    model = AutoModelForTokenClassification.from_pretrained(source, num_labels=labels)
+    model.bert = ChunkReader(model.bert)
+    return model
 
 
-def measure(texts: list[str], reader: str, *, train: int, test: int, seed: int) -> Record:
+def measure(texts: list[str], reader: str, seed: int) -> Record:
     """F1 of whole entities in the test part: near names, and far ones by how often the deciding word was said."""
     tokenizer: Any = AutoTokenizer.from_pretrained(local_source("bundled"))
     documents = labelled(texts, tokenizer, random.Random(seed))
-    taught, held = ([next(documents) for _ in range(count)] for count in (train, test))
+    taught, held = ([next(documents) for _ in range(count)] for count in (TRAIN, TEST))
     torch.manual_seed(seed)
     settings = FinetuningSettings(**SETTINGS, seed=seed, eval_strategy="no")
     fields = {"text_field": "text", "label_field": "label", "pair_field": None}
     task = TokenTask(taught, held, settings, fields)
     rows, others = task.parts(tokenizer, LENGTH)
     few_outside([*rows.rows, *others.rows], random.Random(seed))
-    model = model_of(reader, task.labels)
+    model = model_of(reader, len(task.labels))
     how: Any = {"tokens_per_forward": settings.tokens_per_forward, "data_collator": task.collator(tokenizer)}
     trainer = Trainer(model, training_arguments(settings, None, save_strategy="no"), train_dataset=rows.rows, **how)
     show_alone(trainer, Shown(reader, shown=False))
@@ -117,11 +120,10 @@ def measure(texts: list[str], reader: str, *, train: int, test: int, seed: int) 
         return round(token_scores(*parts)["f1"], 4)
 
     metrics = {"near": f1(NEAR), "far": f1(FAR), **{f"far, said {times}": f1(FAR, [times]) for times in TIMES}}
-    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-    chosen = {"reader": reader, "train": train, "test": test, "seed": seed, "length": LENGTH, **SETTINGS}
+    chosen = {"reader": reader, "train": TRAIN, "test": TEST, "seed": seed, "length": LENGTH, **SETTINGS}
     return Record(
         name=NAME,
-        metrics={**metrics, "loss": losses[-1], "cpu_seconds": round(seconds, 1)},
+        metrics={**metrics, "cpu_seconds": round(seconds, 1)},
         settings={**chosen, "bf16": trainer.args.bf16, "threads": torch.get_num_threads()},
     )
 
@@ -132,14 +134,10 @@ def main() -> None:
     parser.add_argument("articles", type=Path, help='a Parquet file with a field "text"')
     parser.add_argument("--reader", choices=READERS, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--train", type=int, default=300)
-    parser.add_argument("--test", type=int, default=80)
-    parser.add_argument("--records", type=Path, default=RECORDS / f"{NAME}.jsonl")
     asked = parser.parse_args()
     texts = pq.read_table(asked.articles, columns=["text"])["text"].to_pylist()
-    long = [text for text in texts if len(text) > 4 * LENGTH]
-    record = measure(long, asked.reader, train=asked.train, test=asked.test, seed=asked.seed)
-    append_record(asked.records, record)
+    record = measure([text for text in texts if len(text) > 4 * LENGTH], asked.reader, asked.seed)
+    append_record(RECORDS / f"{NAME}.jsonl", record)
     print(asked.reader, asked.seed, record.metrics)
 
 

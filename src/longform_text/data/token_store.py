@@ -79,7 +79,7 @@ class CorpusTexts:
 
 
 def files_of(*corpora: Any) -> list[CorpusFiles]:
-    """Those of the corpora that are files."""
+    """Corpora of files among these."""
     return [each for each in corpora if isinstance(each, CorpusFiles)]
 
 

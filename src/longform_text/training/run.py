@@ -75,8 +75,8 @@ def training_arguments(settings: TrainingSettings, output: str | Path | None, **
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What every training gives back: optimiser ``steps``, wall-clock ``seconds`` of this call, and the Trainer's log
-    history in ``records``; ``output``: the finished folder, where one was asked for.
+    """Result of every training: optimiser ``steps``, wall-clock ``seconds`` of this call, and the Trainer's log history
+    in ``records``; ``output``: the finished folder, where one was asked for.
     """
 
     steps: int
