@@ -38,7 +38,7 @@ OWN = {*NEAR, *FAR, TITLE}
 DECIDED, NAMED = range(100, 200), range(800, 1850)  # tokens where deciding words and names are
 READERS = ("windows of 512", "longform")
 TRAIN, TEST = 300, 80  # articles
-SETTINGS: dict[str, Any] = {"learning_rate": 2e-4, "num_train_epochs": 1, "per_device_train_batch_size": 2}
+SETTINGS: dict[str, Any] = {"learning_rate": 2e-4, "per_device_train_batch_size": 2}
 
 
 def labelled(texts: Sequence[str], tokenizer: Any, draw: random.Random) -> Iterator[dict[str, Any]]:
@@ -89,13 +89,14 @@ def model_of(reader: str, labels: int) -> Any:
     return model
 
 
-def measure(texts: list[str], reader: str, seed: int) -> Record:
+def measure(texts: list[str], reader: str, seed: int, epochs: int) -> Record:
     """F1 of whole entities in the test part: near names, and far ones by how often the deciding word was said."""
     tokenizer: Any = AutoTokenizer.from_pretrained(local_source("bundled"))
     documents = labelled(texts, tokenizer, random.Random(seed))
     taught, held = ([next(documents) for _ in range(count)] for count in (TRAIN, TEST))
     torch.manual_seed(seed)
-    settings = FinetuningSettings(**SETTINGS, seed=seed, eval_strategy="no")
+    chosen = {**SETTINGS, "num_train_epochs": epochs, "seed": seed}
+    settings = FinetuningSettings(**chosen, eval_strategy="no")
     fields = {"text_field": "text", "label_field": "label", "pair_field": None}
     task = TokenTask(taught, held, settings, fields)
     rows, others = task.parts(tokenizer, LENGTH)
@@ -120,7 +121,7 @@ def measure(texts: list[str], reader: str, seed: int) -> Record:
         return round(token_scores(*parts)["f1"], 4)
 
     metrics = {"near": f1(NEAR), "far": f1(FAR), **{f"far, said {times}": f1(FAR, [times]) for times in TIMES}}
-    chosen = {"reader": reader, "train": TRAIN, "test": TEST, "seed": seed, "length": LENGTH, **SETTINGS}
+    chosen |= {"reader": reader, "train": TRAIN, "test": TEST, "length": LENGTH}
     return Record(
         name=NAME,
         metrics={**metrics, "cpu_seconds": round(seconds, 1)},
@@ -134,11 +135,12 @@ def main() -> None:
     parser.add_argument("articles", type=Path, help='a Parquet file with a field "text"')
     parser.add_argument("--reader", choices=READERS, required=True)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=1)
     asked = parser.parse_args()
     texts = pq.read_table(asked.articles, columns=["text"])["text"].to_pylist()
-    record = measure([text for text in texts if len(text) > 4 * LENGTH], asked.reader, asked.seed)
+    record = measure([text for text in texts if len(text) > 4 * LENGTH], asked.reader, asked.seed, asked.epochs)
     append_record(RECORDS / f"{NAME}.jsonl", record)
-    print(asked.reader, asked.seed, record.metrics)
+    print(asked.reader, asked.seed, asked.epochs, record.metrics)
 
 
 if __name__ == "__main__":
