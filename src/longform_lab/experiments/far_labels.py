@@ -95,7 +95,7 @@ def measure(texts: list[str], reader: str, seed: int, epochs: int) -> Record:
     documents = labelled(texts, tokenizer, random.Random(seed))
     taught, held = ([next(documents) for _ in range(count)] for count in (TRAIN, TEST))
     torch.manual_seed(seed)
-    chosen = {**SETTINGS, "num_train_epochs": epochs, "seed": seed}
+    chosen: dict[str, Any] = {**SETTINGS, "num_train_epochs": epochs, "seed": seed}
     settings = FinetuningSettings(**chosen, eval_strategy="no")
     fields = {"text_field": "text", "label_field": "label", "pair_field": None}
     task = TokenTask(taught, held, settings, fields)
