@@ -165,14 +165,15 @@ class TrainingSettings(Settings):
 
     def described(self) -> dict[str, Any]:
         """Values that were chosen, and those of the recipe, by name; none that is None."""
-        own = {name: value for name, value in vars(self).items() if name != "arguments"}
-        every = {**self.recipe, **own, **self.arguments}
+        every = {**self.recipe, **self._chosen()}
         return {name.replace("_", " "): value for name, value in every.items() if value is not None}
 
     def identity(self) -> dict[str, Any]:
         """Settings that must be the same for an interrupted run to go on."""
-        own = {name: value for name, value in vars(self).items() if name != "arguments"}
-        return {name: value for name, value in {**own, **self.arguments}.items() if not _may_differ(name)}
+        return {name: value for name, value in self._chosen().items() if not _may_differ(name)}
+
+    def _chosen(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "arguments"} | dict(self.arguments)
 
 
 def _may_differ(name: str) -> bool:

@@ -122,7 +122,8 @@ def distill(
         if run.begin("distillation", trained, **data):
             rows = run.folder.load(opened.model)
         else:
-            arguments.learning_rate = _rate(settings, trained.config)
+            arguments.learning_rate = rate = _rate(settings, trained.config)
+            muon = partial(MuonAdamW, lr=rate, weight_decay=arguments.weight_decay)
             dtype = torch.bfloat16 if arguments.bf16 else torch.float32
             loss = DistillationLoss(
                 original, opened.tokenizer, limit=settings.teacher_length, device=arguments.device, dtype=dtype
@@ -137,7 +138,7 @@ def distill(
                     tokens_per_forward=settings.tokens_per_forward,
                     loss=loss,
                     measure=lambda model: loss.agreement(model, crops, settings.tokens_per_forward)._asdict(),
-                    make_optimizer=_optimizer(settings, arguments.learning_rate, arguments.weight_decay),
+                    make_optimizer=muon if settings.optimizer == "muon" else None,
                 )
                 rows = run.train(trainer, doing="distilling")
 
@@ -165,10 +166,6 @@ def _rate(settings: DistillationSettings, config: Any) -> float:
     """The learning rate that was chosen, or what suits the student."""
     windowed = getattr(config, "attention_window", None) is not None
     return settings.arguments.get("learning_rate", WINDOWED_RATE if windowed else MEMORY_RATE)
-
-
-def _optimizer(settings: DistillationSettings, rate: float, decay: float) -> Any:
-    return partial(MuonAdamW, lr=rate, weight_decay=decay) if settings.optimizer == "muon" else None
 
 
 def _tokens(rows: list[dict[str, Any]]) -> int:

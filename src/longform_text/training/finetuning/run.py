@@ -89,7 +89,10 @@ def finetune(
         task = kind(train, validation, settings, fields)
         _choose_metric(run.arguments, task, settings)
         set_seed(settings.seed)
-        opened = _opened(model, task, tokenizer, settings)
+        names = dict(enumerate(task.labels))
+        config = {"id2label": names, "label2id": {name: i for i, name in names.items()}, **task.config}
+        pooling = settings.classifier_pooling
+        opened = with_labels(model, len(names), tokenizer, head=task.head, pooling=pooling, **config)
         limit = token_limit(opened.model, opened.tokenizer)
         max_length = checked_limit(limit, settings.max_length, name="the model")
         taught, held = task.parts(opened.tokenizer, max_length, progress=run.shown)
@@ -163,19 +166,6 @@ def _choose_metric(arguments: Any, task: Any, settings: FinetuningSettings) -> N
     arguments.metric_for_best_model = chosen or task.metrics[0]
     if settings.arguments.get("greater_is_better") is None:
         arguments.greater_is_better = not arguments.metric_for_best_model.endswith("loss")
-
-
-def _opened(model: Any, task: Any, tokenizer: Any, settings: FinetuningSettings) -> Student:
-    return with_labels(
-        model,
-        len(task.labels),
-        tokenizer,
-        head=task.head,
-        pooling=settings.classifier_pooling,
-        id2label=dict(enumerate(task.labels)),
-        label2id={name: i for i, name in enumerate(task.labels)},
-        **task.config,
-    )
 
 
 def _activation(model: Any, task: Any) -> str | None:
