@@ -18,15 +18,13 @@ import numpy as np
 
 import longform
 from longform.conversion.local import local_source
-from longform.files import content_key
 from longform_lab.experiments.context_tasks import TASKS, Passages, make_task
 from longform_lab.experiments.passages import CHARACTERS, KINDS, LONGER, articles, opened_alone, sources
 from longform_text.training.alignment.model import OpenedModel, open_sentence_model
 from longform_text.training.alignment.run import align_opened
 from longform_text.training.alignment.settings import AlignmentSource
 from longform_text.training.alignment.sources import open_source
-from longform_text.training.run import training_arguments
-from longform_text.training.run_folder import place_of_run
+from longform_text.training.run import run_in
 
 READ = (4000, 7000)  # numbers of the articles
 QUERIES = 2000  # of each task
@@ -58,17 +56,14 @@ def opened_whole(output: Path, device: Any) -> OpenedModel:
 def train(kind: str, data: Path, output: Path, *, steps: int, length: int) -> Path:
     """The folder of the trained encoder of a ``kind``, "whole" or "alone"."""
     settings = replace(SETTINGS, max_steps=steps, max_length=length)
-    arguments = training_arguments(settings, output / kind)
-    with place_of_run(output / kind, ()):
-        opened = (opened_whole if kind == "whole" else opened_alone)(output, arguments.device)
+    with run_in(output / kind, settings) as run:
+        opened = (opened_whole if kind == "whole" else opened_alone)(output, run.arguments.device)
         every = list(articles(data, *READ))
         tasks = (make_task(name, every, opened.encoder.tokenizer, length, queries=QUERIES, seed=1) for name in TASKS)
         made = [AlignmentSource(pairs=[*asked(task)], spans_field="where", weight=2) for task in tasks]
         chosen = [*made, *sources(data, int(length * CHARACTERS))]
         pairs = [open_source(each, characters=4 * length, heldout=0, seed=settings.seed) for each in chosen]
-        weights = [each.weight for each in chosen]
-        identity = {"data": content_key([source.key for source in pairs], weights)}
-        align_opened(opened, pairs, weights, settings, arguments, identity)
+        align_opened(opened, pairs, [each.weight for each in chosen], run)
     return output / kind
 
 

@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 
 import longform
 from longform.conversion.local import local_source
-from longform.files import content_key
 from longform_lab.experiments.conversations import conversations
 from longform_lab.experiments.rival import in_chunks, weighted_original
 from longform_text.training.alignment.adapter import FOLDER
@@ -33,8 +32,7 @@ from longform_text.training.alignment.model import OpenedModel, SentenceModel, o
 from longform_text.training.alignment.run import align_opened
 from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform_text.training.alignment.sources import open_source
-from longform_text.training.run import training_arguments
-from longform_text.training.run_folder import place_of_run
+from longform_text.training.run import run_in
 
 KINDS = ("alone", "whole")
 PASSAGE = 128  # tokens
@@ -151,16 +149,13 @@ def opened_alone(output: Path, device: Any) -> OpenedModel:
 def train(kind: str, data: Path, output: Path, begin: Path | None = None) -> Path:
     """The folder of the trained encoder of a ``kind``, "whole" or "alone"; it goes on with that below ``begin``."""
     settings = SETTINGS if begin is None else LONGER
-    arguments = training_arguments(settings, output / kind)
     length = settings.max_length or 0
     chosen = sources(data, int(length * CHARACTERS))
-    with place_of_run(output / kind, ()):
-        opened = (opened_whole if kind == "whole" else opened_alone)(output, arguments.device)
+    with run_in(output / kind, settings) as run:
+        opened = (opened_whole if kind == "whole" else opened_alone)(output, run.arguments.device)
         pairs = [open_source(each, characters=4 * length, heldout=0, seed=settings.seed) for each in chosen]
-        weights = [each.weight for each in chosen]
-        identity = {"data": content_key([source.key for source in pairs], weights)}
         going_on = None if begin is None else begin / kind / FOLDER
-        align_opened(opened, pairs, weights, settings, arguments, identity, begin=going_on)
+        align_opened(opened, pairs, [each.weight for each in chosen], run, begin=going_on)
     return output / kind
 
 

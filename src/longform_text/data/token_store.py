@@ -78,6 +78,11 @@ class CorpusTexts:
         return (text for text in islice(texts, self.limit) if text.strip())
 
 
+def files_of(*corpora: Any) -> list[CorpusFiles]:
+    """Corpora of files among these."""
+    return [each for each in corpora if isinstance(each, CorpusFiles)]
+
+
 def input_paths(inputs: Iterable[Any]) -> Iterator[str | Path]:
     """Paths of ``inputs``, which an output must not be (``longform.files.check_output``).
 

@@ -175,15 +175,16 @@ def position_limit(config: Any) -> int:
     return limit - config.pad_token_id - 1 if config.model_type in OFFSET_FAMILIES else limit
 
 
-def checked_limit(limit: int, max_length: int | None, *, name: str) -> int:
-    """``max_length`` where it is given; raises ConfigurationError when it is none, or the model has fewer positions."""
+def checked_limit(limit: int, max_length: int | None, *, name: str, what: str = "max_length") -> int:
+    """``max_length``, a setting called ``what``, where it is given, else ``limit``.
+
+    Raises ConfigurationError when it is less than 1, or the model has fewer positions.
+    """
     if max_length is not None and max_length < 1:
-        raise ConfigurationError(
-            f"max_length is {max_length}; it is at least 1, or null (None) for all that {name} takes"
-        )
+        raise ConfigurationError(f"{what} is {max_length}; it is at least 1, or null (None) for all that {name} takes")
     if max_length is not None and max_length > limit:
+        way = f": longform convert {name} OUTPUT --max-length {max_length}" if what == "max_length" else ""
         raise ConfigurationError(
-            f"max_length is {max_length:,}, but {name} takes {limit:,} tokens: lower it, or make a longer model of it: "
-            f"longform convert {name} OUTPUT --max-length {max_length}"
+            f"{what} is {max_length:,}, but {name} takes {limit:,} tokens: lower it, or make a longer model of it{way}"
         )
     return limit if max_length is None else max_length

@@ -301,30 +301,13 @@ def split(
 
     Raises DataError when there is not enough for both; ``otherwise``: the ways out.
     """
-    strata = [str(label) if scheme.task == SINGLE else "" for label in examples.labels]
-    kept, held = split_places(strata, fraction=fraction, seed=seed, otherwise=otherwise)
-    return examples.take(kept), examples.take(held)
-
-
-def split_places(
-    strata: Sequence[str],
-    *,
-    fraction: float,
-    seed: int,
-    otherwise: str = "give a validation part, more texts, or a larger validation_fraction",
-) -> tuple[list[int], list[int]]:
-    """Places of training and validation part: of each stratum in proportion, at least one in training.
-
-    Raises DataError when there is not enough for both; ``otherwise``: the ways out.
-    """
-    generator = random.Random(f"split {seed}")
     groups: dict[str, list[int]] = {}
-    for place, stratum in enumerate(strata):
-        groups.setdefault(stratum, []).append(place)
-    held: list[int] = []
+    for place, label in enumerate(examples.labels):
+        groups.setdefault(str(label) if scheme.task == SINGLE else "", []).append(place)
+    generator, held = random.Random(f"split {seed}"), []
     for _, places in sorted(groups.items()):
         generator.shuffle(places)
         held += places[: min(round(fraction * len(places)), len(places) - 1)]
     if not held:
-        raise DataError(f"{len(strata)} texts are too few to hold out {fraction:.0%} of them: {otherwise}")
-    return sorted(set(range(len(strata))) - set(held)), sorted(held)
+        raise DataError(f"{len(examples.labels)} texts are too few to hold out {fraction:.0%} of them: {otherwise}")
+    return examples.take(sorted(set(range(len(examples.labels))) - set(held))), examples.take(sorted(held))

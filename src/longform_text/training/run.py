@@ -1,6 +1,9 @@
 """A training from its settings to its finished folder, the same for every kind."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,20 @@ from transformers import EarlyStoppingCallback, TrainingArguments
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.models.loading import quiet_transformers
+from longform.pretrained.checkpoint_files import model_key
 from longform_text.inference.loading import pick_device
-from longform_text.training.run_folder import RunFolder
+from longform_text.training.run_folder import RunFolder, place_of_run
 from longform_text.training.settings import TrainingSettings
-from longform_text.training.trainer import Minutes, Saves, Shown, Trainer, check_end, learning_curve, show_alone
+from longform_text.training.trainer import (
+    Minutes,
+    Saves,
+    Shown,
+    Trainer,
+    check_end,
+    check_start,
+    learning_curve,
+    show_alone,
+)
 
 # What is other than transformers' default for every kind.
 COMMON: Mapping[str, Any] = {
@@ -60,33 +73,92 @@ def training_arguments(settings: TrainingSettings, output: str | Path | None, **
     return made
 
 
-def carry_out(
-    trainer: Trainer,
-    run: RunFolder,
-    settings: TrainingSettings,
-    *,
-    doing: str,
-    shown: bool,
-) -> None:
-    """Train from where ``run`` stands to the end; the model then has its final weights, the best where they are kept.
-
-    ``doing``: what is shown to be going on.
+@dataclass(frozen=True, kw_only=True)
+class TrainingResult:
+    """Result of every training: optimiser ``steps``, wall-clock ``seconds`` of this call, and the Trainer's log history
+    in ``records``; ``output``: the finished folder, where one was asked for.
     """
-    args = trainer.args
-    if run.kept:
-        trainer.add_callback(Saves(settings.argument("save_steps") or 0.1))
-    if settings.max_minutes is not None:
-        trainer.add_callback(Minutes(settings.max_minutes))
-    if patience := getattr(settings, "early_stopping_patience", None):
-        trainer.add_callback(EarlyStoppingCallback(patience))
-    show_alone(trainer, Shown(doing, shown))
-    checkpoint = run.checkpoint or settings.arguments.get("resume_from_checkpoint")
-    if not run.kept and not args.load_best_model_at_end:
-        args.save_strategy = "no"
-    args.eval_on_start = args.eval_on_start and checkpoint is None
-    if checkpoint is None or not trainer.take_up(Path(checkpoint)):
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    check_end(trainer.model, rate=args.learning_rate)
+
+    steps: int
+    seconds: float
+    records: list[dict[str, Any]] = field(repr=False)
+    output: Path | None
+
+
+class Run:
+    """One call of a training. ``folder``: where it stands, see ``begin``; ``shown``: whether progress is."""
+
+    folder: RunFolder
+
+    def __init__(self, settings: Any, arguments: Any, output: Path | None, restart: bool, progress: bool) -> None:
+        self.settings, self.arguments, self.output, self.restart = settings, arguments, output, restart
+        self.shown, self.began = progress and arguments.process_index == 0, time.perf_counter()
+
+    @property
+    def place(self) -> Path:
+        """Its folder on the disk, while it lasts."""
+        return Path(self.arguments.output_dir)
+
+    def begin(self, kind: str, model: Any, /, **identity: Any) -> bool:
+        """Open the folder; whether the run is complete. ``identity``: what else must be the same to go on."""
+        check_start(model, "the model to train")
+        own = {"kind": kind, "settings": self.settings.identity()}
+        own |= {} if "model" in identity else {"model": model_key(model)}
+        self.folder = RunFolder(self.place, own | identity, kept=self.output is not None, restart=self.restart)
+        return self.folder.complete
+
+    def train(self, trainer: Trainer, *, doing: str) -> list[dict[str, Any]]:
+        """Train from where the run stands to the end: the log history. The model then has its final weights, the best
+        where they are kept. ``doing``: what is shown to be going on.
+        """
+        args, settings, kept = trainer.args, self.settings, self.output is not None
+        if kept:
+            trainer.add_callback(Saves(settings.argument("save_steps") or 0.1))
+        if settings.max_minutes is not None:
+            trainer.add_callback(Minutes(settings.max_minutes))
+        if patience := getattr(settings, "early_stopping_patience", None):
+            trainer.add_callback(EarlyStoppingCallback(patience))
+        show_alone(trainer, Shown(doing, self.shown))
+        checkpoint = self.folder.checkpoint or settings.arguments.get("resume_from_checkpoint")
+        if not kept and not args.load_best_model_at_end:
+            args.save_strategy = "no"
+        args.eval_on_start = args.eval_on_start and checkpoint is None
+        if checkpoint is None or not trainer.take_up(Path(checkpoint)):
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        check_end(trainer.model, rate=args.learning_rate)
+        return trainer.state.log_history
+
+    def finish(self, rows: list[dict[str, Any]], metric: str, save: Callable[[Path], None]) -> None:
+        """Put what ``save`` writes, records and their curve into the finished folder."""
+
+        def save_all(folder: Path) -> None:
+            save(folder)
+            learning_curve(rows, metric, folder / "learning_curve.png")
+
+        with quiet_transformers():
+            self.folder.finish(save_all, rows)
+
+    def result(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Fields of a TrainingResult."""
+        seconds = time.perf_counter() - self.began
+        return {"steps": int(rows[-1]["step"]), "seconds": seconds, "records": rows, "output": self.output}
+
+
+@contextlib.contextmanager
+def run_in(
+    output: str | Path | None,
+    settings: TrainingSettings,
+    inputs: Iterable[Any] = (),
+    *,
+    restart: bool = False,
+    progress: bool = True,
+) -> Generator[Run]:
+    """A run in its folder, or in one that leaves nothing behind; see ``place_of_run``."""
+    arguments = training_arguments(settings, output)
+    run = Run(settings, arguments, None if output is None else Path(output).expanduser(), restart, progress)
+    with place_of_run(output, inputs) as folder:
+        arguments.output_dir = str(folder)
+        yield run
 
 
 def measured(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -95,14 +167,3 @@ def measured(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     """
     found = [row for row in rows if f"eval_{name}" in row]
     return [{key.removeprefix("eval_"): value for key, value in row.items()} for row in found]
-
-
-def finish(run: RunFolder, rows: list[dict[str, Any]], metric: str, save: Callable[[Path], None]) -> None:
-    """Put what ``save`` writes, records and their curve into the finished folder."""
-
-    def save_all(folder: Path) -> None:
-        save(folder)
-        learning_curve(rows, metric, folder / "learning_curve.png")
-
-    with quiet_transformers():
-        run.finish(save_all, rows)

@@ -38,7 +38,7 @@ CACHE = "cache"  # of a pre-training, where no other place is given; made before
 UNFINISHED = "unfinished-model"  # where the finished model is written before it gets its place
 OTHERWISE = "another output folder, or restart=True (--restart) to begin anew"
 LOADED_BY = ("config.json", "modules.json")  # come last, so that nothing loads what is not whole
-EARLIER = ("adapter", "confusion_matrix.png")  # that a later run need not write, and that would mislead
+ADAPTER = "adapter"  # of an earlier run, which a later one need not write, and which would mislead
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
@@ -180,8 +180,7 @@ class RunFolder:
         flush_files(unfinished)
         for name in LOADED_BY:
             (self.folder / name).unlink(missing_ok=True)
-        for place in (self.folder / name for name in EARLIER):
-            remove(place) if place.is_dir() else place.unlink(missing_ok=True)
+        remove(self.folder / ADAPTER)
         for name in sorted(names, key=lambda name: (name in LOADED_BY, name)):
             place = self.folder / name
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -65,20 +65,19 @@ def _gone(value: Any) -> None:
     raise ConfigurationError("max_tokens is gone: give max_steps, the optimiser steps of the run")
 
 
-# Names of before, understood for a release: the name now, and what its value is now, or other fields with theirs.
-BEFORE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "epochs": ("num_train_epochs", lambda value: value),
-    "batch_size": ("per_device_train_batch_size", lambda value: value),
-    "warmup": ("warmup_steps", lambda value: value),
-    "schedule": ("lr_scheduler_type", lambda value: "constant_with_warmup" if value == "constant" else value),
-    "save_every_steps": ("save_steps", lambda value: value),
-    "metric": ("metric_for_best_model", lambda value: value),
-    "early_stopping": ("early_stopping_patience", lambda value: value),
-    "gradient_checkpointing": ("activation_checkpointing", lambda value: value),
-    "dtype": ("bf16", _bf16),
-    "device": ("use_cpu", _use_cpu),
-    "evaluations": ("eval_steps", _measured),
-    "max_tokens": ("max_steps", _gone),
+# Names of before, understood for a release, with those of now; and what the values of some are now.
+BEFORE: Mapping[str, str] = {
+    "epochs": "num_train_epochs", "batch_size": "per_device_train_batch_size", "warmup": "warmup_steps",
+    "schedule": "lr_scheduler_type", "save_every_steps": "save_steps", "metric": "metric_for_best_model",
+    "early_stopping": "early_stopping_patience", "gradient_checkpointing": "activation_checkpointing",
+    "dtype": "bf16", "device": "use_cpu", "evaluations": "eval_steps", "max_tokens": "max_steps",
+}  # fmt: skip
+VALUES: Mapping[str, Callable[[Any], Any]] = {
+    "schedule": lambda value: "constant_with_warmup" if value == "constant" else value,
+    "dtype": _bf16,
+    "device": _use_cpu,
+    "evaluations": _measured,
+    "max_tokens": _gone,
 }
 
 
@@ -86,14 +85,12 @@ def modern(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options with the names of now for those of before, with a warning for each; None: nothing was said."""
     found: dict[str, Any] = {}
     for name, value in options.items():
-        now, changed = BEFORE.get(name, (name, None))
-        if changed is not None and value is not None:
-            value = changed(value)
-            warnings.warn(f"{name} is called {now} now, as in transformers", FutureWarning, stacklevel=4)
-        if isinstance(value, dict) and changed is not None:
-            found |= value
-        elif changed is None or value is not None:
-            found[now] = value
+        if name not in BEFORE:
+            found[name] = value
+        elif value is not None:
+            now = VALUES.get(name, lambda same: same)(value)
+            warnings.warn(f"{name} is called {BEFORE[name]} now, as in transformers", FutureWarning, stacklevel=4)
+            found |= now if isinstance(now, dict) else {} if now is None else {BEFORE[name]: now}
     return found
 
 
@@ -141,7 +138,7 @@ class TrainingSettings(Settings):
         """The nearest name there is, or all names."""
         own = self.__match_args__
         near = did_you_mean(name, [*own, *argument_types(), *BEFORE])
-        for before, (now, _) in BEFORE.items():
+        for before, now in BEFORE.items():
             near = near.replace(f'"{before}"', f'"{now}"')
         return near or f"; there are {', '.join(own)}, and the fields of transformers.TrainingArguments"
 
@@ -168,14 +165,15 @@ class TrainingSettings(Settings):
 
     def described(self) -> dict[str, Any]:
         """Values that were chosen, and those of the recipe, by name; none that is None."""
-        own = {name: value for name, value in vars(self).items() if name != "arguments"}
-        every = {**self.recipe, **own, **self.arguments}
+        every = {**self.recipe, **self._chosen()}
         return {name.replace("_", " "): value for name, value in every.items() if value is not None}
 
     def identity(self) -> dict[str, Any]:
         """Settings that must be the same for an interrupted run to go on."""
-        own = {name: value for name, value in vars(self).items() if name != "arguments"}
-        return {name: value for name, value in {**own, **self.arguments}.items() if not _may_differ(name)}
+        return {name: value for name, value in self._chosen().items() if not _may_differ(name)}
+
+    def _chosen(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "arguments"} | dict(self.arguments)
 
 
 def _may_differ(name: str) -> bool:

@@ -226,10 +226,7 @@ def test_an_answer_is_no_wrong_answer(longform_model: Path) -> None:
 def test_documents_are_found_after_training(
     longform_model: Path, pairs: tuple[list[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = AlignmentSettings(
-        max_steps=16, documents_per_step=8, learning_rate=3e-3, train_word_embeddings=True, heldout_documents=4,
-        eval_steps=0.5, keep_texts=4, bf16=False,
-    )  # fmt: skip
+    settings = replace(SETTINGS, max_steps=16, documents_per_step=8, train_word_embeddings=True, dropout=0.0)
     result = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
     losses = [row["loss"] for row in result.records if "loss" in row]
     assert sum(losses[-4:]) < 0.3 * sum(losses[:4])
@@ -251,16 +248,8 @@ def test_documents_are_found_after_training(
 def test_short_texts_stay_near_by_their_weight(longform_model: Path, pairs: tuple[list[str], list[str]]) -> None:
     moved = []
     for weight in (0.0, 30.0):
-        settings = AlignmentSettings(
-            max_steps=6,
-            documents_per_step=8,
-            learning_rate=3e-3,
-            keep_weight=weight,
-            keep_texts=6,
-            eval_strategy="no",
-            heldout_documents=4,
-            bf16=False,
-        )
+        how: Any = {"documents_per_step": 8, "keep_weight": weight, "keep_texts": 6, "eval_strategy": "no"}
+        settings = replace(SETTINGS, dropout=0.0, **how)
         moved.append(1 - align(longform_model, pairs, settings, progress=False).after["short_cosine"])
     assert moved[1] < 0.3 * moved[0]
 

@@ -107,9 +107,8 @@ class Recorded(PairSource):
 
     def __init__(self, count: int) -> None:
         self.taught, self.heldout, self.key, self.asked = list(range(count)), [], "", []
-
-    def text(self, place: int) -> str:
-        return ("a ship of the navy", "an election in Ohio", "a song of the band")[place % 3] + f", number {place}"
+        kinds = ("a ship of the navy", "an election in Ohio", "a song of the band")
+        self.documents = [f"{kinds[place % 3]}, number {place}" for place in self.taught]
 
     def example(self, place: int, draw: random.Random, *, most: int | None) -> Any:
         self.asked.append(place)

@@ -4,11 +4,7 @@ from typing import Any
 import pytest
 
 from longform.errors import ConfigurationError, DataError
-from longform_text.training.distillation.crops import (
-    CropDataset,
-    DataCollatorForCrops,
-    at_most_a_fifth,
-)
+from longform_text.training.distillation.crops import CropDataset, DataCollatorForCrops, at_most_a_fifth
 from longform_text.training.distillation.settings import DistillationSettings
 
 SETTINGS = DistillationSettings(length=48, min_length=12, tokens_per_step=150, seed=5)

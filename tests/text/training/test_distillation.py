@@ -25,9 +25,7 @@ def _run(student: Any, teacher: Any, texts: list[str], **options: Any) -> Distil
 
 
 def test_the_student_comes_closer_to_its_teacher(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
-    settings = DistillationSettings(
-        length=48, min_length=12, tokens_per_step=400, max_steps=60, learning_rate=3e-3, heldout_documents=6
-    )
+    settings = replace(SETTINGS, tokens_per_step=400, max_steps=60, dropout=0.0, eval_steps=0.2)
     result = _run(student_folder, teacher, texts, settings=settings)
     assert sum(result.after.layer_errors) < 0.6 * sum(result.before.layer_errors)
     assert result.after.cosine > result.before.cosine
@@ -43,27 +41,12 @@ def test_a_perfect_student_has_nothing_to_learn(teacher: BertModel, tiny_tokeniz
     assert max(before.layer_errors) < 1e-6
 
 
-@pytest.fixture
-def interrupted(
+def test_a_damaged_checkpoint_is_named_and_its_pickles_are_not_run(
     student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path, break_off: Callable[..., None]
-) -> Path:
-    """A run that stopped at step 6, with a checkpoint of step 4."""
-    break_off(6, lambda: _run(student_folder, teacher, texts, output=tmp_path / "run"))
-    return tmp_path / "run"
-
-
-def test_a_checkpoint_that_was_cut_short(
-    interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str]
 ) -> None:
-    file = interrupted / "checkpoint-4" / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(CheckpointError, match=r"checkpoint-4.*damaged.*delete it"):
-        _run(student_folder, teacher, texts, output=interrupted)
+    interrupted = tmp_path / "run"
+    break_off(6, lambda: _run(student_folder, teacher, texts, output=interrupted))
 
-
-def test_a_pickle_is_not_run(
-    interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
-) -> None:
     class Evil:
         def __reduce__(self) -> Any:
             return (Path.touch, (tmp_path / "ran",))
@@ -72,6 +55,10 @@ def test_a_pickle_is_not_run(
     with pytest.raises(CheckpointError, match="checkpoint-4"):
         _run(student_folder, teacher, texts, output=interrupted)
     assert not (tmp_path / "ran").exists()
+    file = interrupted / "checkpoint-4" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(CheckpointError, match=r"checkpoint-4.*damaged.*delete it"):
+        _run(student_folder, teacher, texts, output=interrupted)
 
 
 def test_the_encoder_alone_of_a_model_with_a_head_learns(
@@ -90,7 +77,7 @@ def test_the_encoder_alone_of_a_model_with_a_head_learns(
 def test_the_student_is_given_back_as_it_was(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
     student = AutoModel.from_pretrained(student_folder)
     config = student.config.to_dict()
-    result = _run(student_folder, teacher, texts, settings=DistillationSettings(**{**vars(SETTINGS), "max_steps": 1}))
+    result = _run(student_folder, teacher, texts, settings=replace(SETTINGS, max_steps=1))
     assert all(parameter.requires_grad for parameter in result.student.parameters())
     assert not result.student.training
     assert result.student.config.to_dict() == config
@@ -106,42 +93,27 @@ def test_minutes_end_a_training(student_folder: Path, teacher: BertModel, texts:
 
 
 def test_tokens_of_steps_are_counted(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
-    settings = DistillationSettings(
-        length=48,
-        min_length=12,
-        tokens_per_step=100,
-        max_steps=7,
-        heldout_documents=4,
-        activation_checkpointing=True,
-    )
+    settings = replace(SETTINGS, tokens_per_step=100, max_steps=7, activation_checkpointing=True)
     result = _run(student_folder, teacher, texts, settings=settings)
     assert result.steps == 7
     assert 500 < result.tokens <= 700
 
 
 @pytest.mark.parametrize(
-    ("changed", "named"),
+    ("changed", "heldout", "layers", "named"),
     [
-        ({"length": 65}, "length=65 is more than the 64 tokens"),
-        ({"teacher_length": 33}, "teacher_length=33 is more than the 32 tokens"),
+        ({"length": 65}, None, 2, "length is 65, but the student takes 64 tokens"),
+        ({"teacher_length": 33}, None, 2, "teacher_length is 33, but the teacher takes 32 tokens"),
+        ({}, None, 3, "num_hidden_layers of the student is 2, of the teacher 3"),
+        ({}, ["", "a"], 2, "held-out documents are empty"),
     ],
 )
-def test_lengths_that_do_not_fit(
-    changed: dict[str, Any], named: str, student_folder: Path, teacher: BertModel, texts: list[str]
+def test_what_does_not_fit(
+    changed: Any, heldout: Any, layers: int, named: str, student_folder: Path, teacher: BertModel, texts: list[str]
 ) -> None:
-    with pytest.raises(ConfigurationError, match=named):
-        _run(student_folder, teacher, texts, settings=DistillationSettings(**{**vars(SETTINGS), **changed}))
-
-
-def test_models_that_do_not_belong_together(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
-    teacher.config.num_hidden_layers = 3
-    with pytest.raises(ConfigurationError, match="num_hidden_layers of the student is 2, of the teacher 3"):
-        _run(student_folder, teacher, texts)
-
-
-def test_no_text_held_out(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
-    with pytest.raises(DataError, match="held-out documents are empty"):
-        _run(student_folder, teacher, texts, heldout=["", "a"])
+    teacher.config.num_hidden_layers = layers
+    with pytest.raises((ConfigurationError, DataError), match=named):
+        _run(student_folder, teacher, texts, settings=replace(SETTINGS, **changed), heldout=heldout)
 
 
 def test_only_a_longform_is_a_student(
@@ -157,20 +129,13 @@ def test_only_a_longform_is_a_student(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        (64, (64, 64)),
-        (512, (512, 128)),
-        (1000, (512, 128)),
-        (4096, (2048, 128)),
-        (8192, (4096, 128)),
-        (65536, (4096, 128)),
-    ],
-)
-def test_the_length_of_crops_follows_from_the_student(limit: int, expected: tuple[int, int]) -> None:
+LENGTHS = [(64, 64, 64), (512, 512, 128), (1000, 512, 128), (4096, 2048, 128), (8192, 4096, 128), (65536, 4096, 128)]
+
+
+@pytest.mark.parametrize(("limit", "length", "least"), LENGTHS)
+def test_the_length_of_crops_follows_from_the_student(limit: int, length: int, least: int) -> None:
     found = fitted(DistillationSettings(), limit)
-    assert (found.length, found.min_length) == expected
+    assert (found.length, found.min_length) == (length, least)
     chosen = DistillationSettings(length=200)
     assert fitted(chosen, limit) is chosen
 

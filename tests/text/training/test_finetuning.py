@@ -2,12 +2,14 @@ import json
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, BertModel
+from shared_trainings import STILL
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertModel
 
 from longform.errors import ConfigurationError, DataError
 from longform_text.training.finetuning.run import FinetuningResult, finetune
@@ -37,11 +39,7 @@ def _run(model: Any, tokenizer: Any, examples: Any, settings: Any = SETTINGS, **
     return finetune(model, examples, settings, tokenizer=tokenizer, progress=False, **options)
 
 
-def _changed(**changes: Any) -> FinetuningSettings:
-    return FinetuningSettings(**{**vars(SETTINGS), **changes})
-
-
-LEARNING = _changed(num_train_epochs=10, classifier_pooling="mean")  # its seeds 0 and 1 reach 1.0 and 0.9
+LEARNING = replace(SETTINGS, num_train_epochs=10, classifier_pooling="mean")  # its seeds 0 and 1 reach 1.0 and 0.9
 
 
 def test_what_is_frozen_in_a_given_model_is_not_trained(student_folder: Path, tiny_tokenizer: Any) -> None:
@@ -50,7 +48,9 @@ def test_what_is_frozen_in_a_given_model_is_not_trained(student_folder: Path, ti
     frozen = next(name for name, p in model.base_model.named_parameters() if p.dim() == 2)
     model.base_model.get_parameter(frozen).requires_grad_(False)
     after = dict(
-        _run(model, tiny_tokenizer, _texts(24), _changed(num_train_epochs=1)).model.base_model.named_parameters()
+        _run(
+            model, tiny_tokenizer, _texts(24), replace(SETTINGS, num_train_epochs=1)
+        ).model.base_model.named_parameters()
     )
     assert torch.equal(after[frozen], before[frozen])
     assert sum(not torch.equal(after[name], value) for name, value in before.items()) > len(before) // 2
@@ -72,7 +72,7 @@ def test_a_classifier_is_learned_saved_and_found_again(student_folder: Path, tmp
 
 
 def test_the_best_step_is_kept(student_folder: Path) -> None:
-    settings = _changed(learning_rate=2e-2, num_train_epochs=6, metric_for_best_model="loss")
+    settings = replace(SETTINGS, learning_rate=2e-2, num_train_epochs=6, metric_for_best_model="loss")
     held = _texts(20)
     result = _run(student_folder, None, _texts(), settings, validation=(held.texts, held.labels))
     losses = {row["step"]: row["loss"] for row in measured(result.records, "macro_f1")}
@@ -89,7 +89,7 @@ def test_what_was_understood_is_said_before_training(
 ) -> None:
     few = Examples(["good text", "bad text", "good " * 90, "bad"], ["good", "bad", "good", "bad"])
     options: Any = {"progress": True, "validation": few.take([0, 1, 2])}
-    finetune(student_folder, few, _changed(max_steps=1, use_cpu=True), output=tmp_path / "run", **options)
+    finetune(student_folder, few, replace(SETTINGS, max_steps=1, use_cpu=True), output=tmp_path / "run", **options)
     said = next(line for line in re.split("[\r\n]", capsys.readouterr().err) if "classes" in line)
     assert said.strip() == "2 classes: bad, good; 4 to train on, 3 held out, 2 cut at 64 tokens"
     assert "use_cpu" not in json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
@@ -97,7 +97,7 @@ def test_what_was_understood_is_said_before_training(
 
 def test_any_encoder_can_be_trained_and_is_left_alone(teacher: BertModel, tiny_tokenizer: Any) -> None:
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
-    result = _run(teacher, tiny_tokenizer, _texts(), _changed(max_length=16, num_train_epochs=1))
+    result = _run(teacher, tiny_tokenizer, _texts(), replace(SETTINGS, max_length=16, num_train_epochs=1))
     assert type(result.model).__name__ == "BertForSequenceClassification"
     assert result.truncated > 0
     assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
@@ -137,7 +137,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(
     stop: int, changes: dict[str, Any], left: set[str], student_folder: Path, tmp_path: Path,
     break_off: Callable[..., None],
 ) -> None:  # fmt: skip
-    settings = _changed(num_train_epochs=3, per_device_train_batch_size=8, **changes)
+    settings = replace(SETTINGS, num_train_epochs=3, per_device_train_batch_size=8, **changes)
     unbroken = _run(student_folder, None, _texts(), settings, output=tmp_path / "unbroken")
     break_off(stop, lambda: _run(student_folder, None, _texts(), settings, output=tmp_path / "run"))
     found = {folder.name for folder in (tmp_path / "run").glob("*checkpoint*")}
@@ -153,61 +153,28 @@ def test_an_interrupted_run_ends_with_the_same_weights(
 def test_training_stops_when_nothing_improves(
     student_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = _changed(learning_rate=1e-9, num_train_epochs=9, early_stopping_patience=2)
+    settings = replace(SETTINGS, learning_rate=1e-9, num_train_epochs=9, early_stopping_patience=2)
     with monkeypatch.context() as patched:
-        patched.setattr("longform_text.training.run_folder.RunFolder.finish", _interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        patched.setattr("longform_text.training.run_folder.RunFolder.finish", None)
+        with pytest.raises(TypeError):
             _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
     result = _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
     assert result.steps == 3 * 8
     assert result.metrics["best_step"] == 8
 
 
-def _interrupt(*_arguments: Any, **_options: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def test_the_loss_does_not_depend_on_how_a_step_is_divided(student_folder: Path) -> None:
     losses = []
     for tokens in (64, 4096):
         torch.manual_seed(0)
-        settings = _changed(tokens_per_forward=tokens, max_steps=3, num_train_epochs=1)
-        records = _run(_without_dropout(student_folder), _tokenizer(student_folder), _texts(), settings).records
+        settings = replace(SETTINGS, tokens_per_forward=tokens, max_steps=3, num_train_epochs=1)
+        model = AutoModel.from_pretrained(student_folder, **STILL)
+        records = _run(model, AutoTokenizer.from_pretrained(student_folder), _texts(), settings).records
         losses.append([row["loss"] for row in records if "loss" in row])
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
-def _without_dropout(folder: Path) -> Any:
-    from transformers import AutoModel
-
-    return AutoModel.from_pretrained(folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-
-
-def _tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "named"),
-    [
-        ({"max_length": 65}, ConfigurationError, "max_length is 65, but the model takes 64 tokens"),
-        (
-            {"metric_for_best_model": "spearman"},
-            ConfigurationError,
-            'metric_for_best_model="spearman" does not go with single-label',
-        ),
-    ],
-)
-def test_settings_that_do_not_fit(
-    changes: dict[str, Any], error: type[Exception], named: str, student_folder: Path
-) -> None:
-    with pytest.raises(error, match=named):
-        _run(student_folder, None, _texts(), _changed(**changes))
-
-
-def test_parts_that_do_not_fit_each_other(student_folder: Path) -> None:
+def test_what_does_not_fit(student_folder: Path) -> None:
     examples = _texts()
     with pytest.raises(DataError, match="the validation part: the label 'other'"):
         _run(student_folder, None, examples, validation=Examples(["x"], ["other"]))
@@ -215,11 +182,17 @@ def test_parts_that_do_not_fit_each_other(student_folder: Path) -> None:
         _run(student_folder, None, examples, validation=Examples(["x"], ["good"], ["y"]))
     with pytest.raises(DataError, match="none of 0 texts has a label"):
         _run(student_folder, None, Examples([], []))
+    with pytest.raises(ConfigurationError, match="max_length is 65, but the model takes 64 tokens"):
+        _run(student_folder, None, examples, replace(SETTINGS, max_length=65))
+    with pytest.raises(ConfigurationError, match='metric_for_best_model="spearman" does not go with single-label'):
+        _run(student_folder, None, examples, replace(SETTINGS, metric_for_best_model="spearman"))
 
 
 def test_many_classes_with_odd_names_are_trained_to_the_end(student_folder: Path, tmp_path: Path) -> None:
     names = [f"class {i}" for i in range(40)] + ["\ud800", "$a$", "中文"]
     examples = Examples([f"text {i}" for i in range(3 * len(names))], names * 3)
-    result = _run(student_folder, None, examples, _changed(max_steps=1), validation=examples, output=tmp_path / "run")
+    result = _run(
+        student_folder, None, examples, replace(SETTINGS, max_steps=1), validation=examples, output=tmp_path / "run"
+    )
     assert len(result.labels) == 43
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "run").config.id2label[42] in names

@@ -18,13 +18,7 @@ from json_lines import read_lines, write_lines
 
 import longform
 from longform.errors import ConfigurationError, DataError
-from longform_text.training.labels import (
-    Examples,
-    LabelScheme,
-    examples_of,
-    learn_scheme,
-    split,
-)
+from longform_text.training.labels import Examples, LabelScheme, examples_of, learn_scheme, split
 from longform_text.training.pretraining.run import pretrain
 from longform_text.training.pretraining.settings import PretrainingSettings
 

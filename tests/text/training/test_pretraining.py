@@ -10,6 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 from json_lines import write_lines
+from shared_trainings import STILL
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -34,16 +35,9 @@ MODEL = {
 TOKENIZER = TokenizerSettings("wordpiece", 60)
 
 
-STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
-
 def _run(corpus: Any, settings: PretrainingSettings = SETTINGS, **options: Any) -> PretrainingResult:
     chosen = {"config": MODEL, "tokenizer": TOKENIZER, "progress": False, **options}
     return pretrain(corpus, settings, **chosen)
-
-
-def _weights(result: PretrainingResult) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in result.model.state_dict().items()}
 
 
 @pytest.fixture
@@ -55,8 +49,8 @@ def file(texts: list[str], tmp_path: Path) -> Path:
 def test_it_learns_what_frequencies_do_not_say(config: dict[str, Any], tiny_tokenizer: Any) -> None:
     texts = [f"{word} " * 60 for word in ("near", "far", "good", "bad", "long", "short", "text", "the") * 8]
     settings = replace(SETTINGS, tokens_per_step=256, max_steps=60, learning_rate=1e-2, save_steps=None)
-    still = {"initializer_range": 0.2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    result = _run(texts, settings, config={**config, **still, "normalization": "pre"}, tokenizer=tiny_tokenizer)
+    shape = {**config, **STILL, "initializer_range": 0.2, "normalization": "pre"}
+    result = _run(texts, settings, config=shape, tokenizer=tiny_tokenizer)
     assert result.validation_loss < result.unigram_loss - 1.0
     assert [row["step"] for row in result.curve] == [0, 30, 60]
     assert result.tokens == 60 * 256
@@ -132,7 +126,7 @@ def test_the_validation_set_does_not_follow_the_seed(texts: list[str]) -> None:
          r"smaller than one batch: .* a step takes 256\. Lower tokens_per_step or length"),
         (None, {}, 9_000, "vocab_size=9,000 is more than the corpus supports"),
         (None, {"tokens_per_step": 8}, None, "tokens_per_step=8 holds no block of length=16"),
-        (None, {"length": 32}, None, "length=32 is more than the 16 tokens"),
+        (None, {"length": 32}, None, "length is 32, but the model takes 16 tokens"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit(

@@ -4,9 +4,8 @@ The negatives of a query are the other documents of its step (InfoNCE), and for 
 of its document; a second term holds short texts to the vectors that they had.
 """
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from safetensors.torch import load_file
 from longform.conversion.adapter import WEIGHTS
 from longform.errors import ConfigurationError, require
 from longform.files import content_key
-from longform.pretrained.checkpoint_files import model_key
 from longform.pretrained.tokenizers import special_tokens
 from longform.pretrained.weights import reading
 from longform_text.data.batching import CHARACTERS_A_TOKEN
@@ -27,30 +25,24 @@ from longform_text.inference.loading import checked_limit
 from longform_text.training.alignment.settings import AlignmentSettings, AlignmentSource
 from longform_text.training.alignment.sources import PairSource, open_source
 from longform_text.training.card import write_card
-from longform_text.training.run import carry_out, finish, measured, training_arguments
-from longform_text.training.run_folder import RunFolder, place_of_run
+from longform_text.training.run import Run, TrainingResult, measured, run_in
 from longform_text.training.students import Student, learning
-from longform_text.training.trainer import Trainer, check_start
+from longform_text.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
-class AlignmentResult:
-    """Result of an alignment. ``model``: the trained SentenceTransformer; ``records``: the Trainer's log history.
+class AlignmentResult(TrainingResult):
+    """Result of an alignment. ``model``: the trained SentenceTransformer.
 
     ``before``, ``after``: "ndcg" (nDCG@10 of held-out queries among held-out documents), where spans are known that of
     right "passages" among all and in the "same_document", and "short_cosine" (of short texts to their vectors before);
-    empty where nothing was held out. ``steps``: optimiser steps, ``documents``: read in them, some more than once.
-    ``seconds``: wall-clock time of this call.
+    empty where nothing was held out. ``documents``: read in all steps, some more than once.
     """
 
     model: Any
     before: dict[str, float]
     after: dict[str, float]
-    steps: int
     documents: int
-    seconds: float
-    records: list[dict[str, Any]] = field(repr=False)
-    output: Path | None = None
 
     @property
     def report(self) -> str:
@@ -105,7 +97,6 @@ def align(
     Raises ConfigurationError (settings, another run in the folder), DataError (pairs), CheckpointError,
     MissingDependencyError (sentence-transformers).
     """
-    began = time.perf_counter()
     settings = replace(settings or AlignmentSettings(), **options)
     require("sentence_transformers", extra="embed")
     from longform_text.training.alignment.model import open_sentence_model
@@ -113,50 +104,18 @@ def align(
     chosen = _sources(sources)
     named = [getattr(each, name) for each in chosen for name in ("pairs", "queries", "documents", "texts")]
     _look_at(chosen)
-    arguments = training_arguments(settings, output)
-    with place_of_run(output, (model, *named)) as folder:
-        arguments.output_dir = str(folder)
-        opened = open_sentence_model(model, arguments.device)
+    with run_in(output, settings, (model, *named), restart=restart, progress=progress) as run:
+        opened = open_sentence_model(model, run.arguments.device)
         how: Any = {"heldout": settings.heldout_documents, "seed": settings.seed}
         characters = CHARACTERS_A_TOKEN * document_limit(opened, settings)
         pairs = [open_source(each, characters=characters, **how) for each in chosen]
-        identity = {"data": content_key([source.key for source in pairs], [each.weight for each in chosen])}
-        rows, documents = align_opened(
-            opened,
-            pairs,
-            [each.weight for each in chosen],
-            settings,
-            arguments,
-            identity,
-            kept=output is not None,
-            restart=restart,
-            progress=progress,
-        )
-    found = measured(rows, "ndcg")
-    return AlignmentResult(
-        opened.origin.sentences,
-        before=_scores(found[0]) if found else {},
-        after=_scores(found[-1]) if found else {},
-        steps=rows[-1]["step"],
-        documents=documents,
-        seconds=time.perf_counter() - began,
-        records=rows,
-        output=None if output is None else Path(output).expanduser(),
-    )
+        rows, documents = align_opened(opened, pairs, [each.weight for each in chosen], run)
+    found = [_scores(row) for row in measured(rows, "ndcg")] or [{}]
+    return AlignmentResult(opened.origin.sentences, found[0], found[-1], documents, **run.result(rows))
 
 
 def align_opened(
-    opened: Any,
-    sources: Sequence[PairSource],
-    weights: Sequence[float],
-    settings: AlignmentSettings,
-    arguments: Any,
-    identity: Mapping[str, Any],
-    *,
-    kept: bool = True,
-    restart: bool = False,
-    progress: bool = True,
-    begin: Path | None = None,
+    opened: Any, sources: Sequence[PairSource], weights: Sequence[float], run: Run, *, begin: Path | None = None
 ) -> tuple[list[dict[str, Any]], int]:
     """Train an ``OpenedModel``, in place: the log history, and the documents that were read.
 
@@ -165,8 +124,7 @@ def align_opened(
     from longform_text.training.alignment.model import AlignmentLoss
     from longform_text.training.alignment.steps import AlignmentSteps, Heldout, Reader
 
-    folder, encoder, trained = Path(arguments.output_dir), opened.encoder, opened.trained
-    check_start(encoder, "the model to train")
+    settings, arguments, encoder, trained = run.settings, run.arguments, opened.encoder, opened.trained
 
     def vectors_before(texts: list[str]) -> np.ndarray:
         with torch.autocast(arguments.device.type, enabled=False):  # the encoder reads in its own dtype
@@ -177,11 +135,11 @@ def align_opened(
     steps = AlignmentSteps(
         sources, weights, reader, settings, steps=settings.argument("max_steps"), processes=arguments.world_size
     )
-    own: dict[str, Any] = {"kind": "alignment", "settings": settings.identity(), "model": model_key(trained)}
-    run = RunFolder(folder, {**own, **identity}, kept=kept, restart=restart)
-    if run.complete:
-        _load(opened.origin.sentences, folder, arguments.device)
-        return run.rows, steps.documents(run.rows[-1]["step"])
+    data = content_key([source.key for source in sources], weights)
+    if run.begin("alignment", trained, data=data):
+        rows = run.folder.rows
+        _load(opened.origin.sentences, run.place, arguments.device)
+        return rows, steps.documents(rows[-1]["step"])
     heldout = Heldout(sources, reader, settings.seed, vectors_before)
     if not heldout.steps:
         arguments.eval_strategy, arguments.eval_on_start = "no", False
@@ -202,11 +160,11 @@ def align_opened(
             loss=loss,
             measure=lambda model: heldout.measure(lambda batch: model(batch)["sentence_embedding"]),
         )
-        carry_out(trainer, run, settings, doing="aligning", shown=progress)
+        rows = run.train(trainer, doing="aligning")
         if adapter is not None:
             adapter.merge()
             opened.origin.round_token_weights()
-    rows, student = trainer.state.log_history, Student(encoder, trained.sides["plain"].tokenizer, opened.origin)
+    student = Student(encoder, trained.sides["plain"].tokenizer, opened.origin)
     documents = steps.documents(trainer.state.global_step)
 
     def save(place: Path) -> None:
@@ -222,7 +180,7 @@ def align_opened(
         )
         write_card(place, student, "aligned", about, settings, scores)
 
-    finish(run, rows, "ndcg", save)
+    run.finish(rows, "ndcg", save)
     return rows, documents
 
 
@@ -256,10 +214,7 @@ def document_limit(opened: Any, settings: AlignmentSettings) -> int:
     """Tokens that are read of a document. Raises ConfigurationError for more than the model takes."""
     encoder = opened.trained.sides["plain"]
     room = encoder.limit - special_tokens(encoder.tokenizer).total
-    if settings.passage_tokens is not None and settings.passage_tokens > room:
-        raise ConfigurationError(
-            f"passage_tokens={settings.passage_tokens} is more than the model takes beside special tokens: {room}"
-        )
+    checked_limit(room, settings.passage_tokens, name="the model", what="passage_tokens")
     return checked_limit(encoder.limit, settings.max_length, name="the model")
 
 

@@ -1,7 +1,6 @@
 """Sources of pairs: documents with queries that ask for them, given or made of a text, some of them held out."""
 
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, NamedTuple
@@ -108,20 +107,15 @@ class Example(NamedTuple):
     spans: list[Spans] = []  # noqa: RUF012  read, never written
 
 
-class PairSource(ABC):
-    """``taught`` and ``heldout``: places of its documents; ``key``: a short name for all that it holds."""
+class PairSource:
+    """``documents``: its texts; ``taught``, ``heldout``: their places; ``key``: a short name for all that it holds."""
 
-    taught: list[int]
-    heldout: list[int]
+    documents: Sequence[str]
     key: str
 
-    @abstractmethod
-    def text(self, place: int) -> str:
-        """The document at a place."""
-
-    @abstractmethod
     def example(self, place: int, draw: random.Random, *, most: int | None) -> Example:
         """A document with ``most`` of its queries, or all; which, and which are made, is drawn."""
+        raise NotImplementedError
 
     def part(self, places: Sequence[int], heldout: int, seed: int) -> None:
         """Hold out ``heldout`` of ``places``, at most a fifth of them. Raises DataError for too few documents."""
@@ -162,10 +156,6 @@ class GivenPairs(PairSource):
         self.taught = [place for place in self.taught if asked[place]]
         self.asking |= asked
 
-    def text(self, place: int) -> str:
-        """See PairSource."""
-        return self.documents[place]
-
     def example(self, place: int, draw: random.Random, *, most: int | None) -> Example:
         """See PairSource."""
         numbers = self.asking[place]
@@ -197,23 +187,19 @@ class MadePairs(PairSource):
         heldout: int,
         seed: int,
     ) -> None:
-        self.texts = [document.text[:characters] for document in documents]
+        self.documents = [document.text[:characters] for document in documents]
         titles = [document.fields.get(title_field) if title_field else None for document in documents]
         self.titles = [clean_text(title)[0] if isinstance(title, str) else None for title in titles]
         self.kinds = list(kinds)
-        self.key = content_key(self.texts, self.titles, self.kinds)
-        usable = [place for place in range(len(self.texts)) if self._made(place, random.Random(0)) is not None]
+        self.key = content_key(self.documents, self.titles, self.kinds)
+        usable = [place for place in range(len(self.documents)) if self._made(place, random.Random(0)) is not None]
         if not usable:
             raise DataError(f"no pair ({', '.join(kinds)}) can be made of any of {len(documents)} texts: all too short")
         self.part(usable, heldout, seed)
 
-    def text(self, place: int) -> str:
-        """See PairSource."""
-        return self.texts[place]
-
     def _made(self, place: int, draw: random.Random) -> MadePair | None:
         for kind in draw.sample(self.kinds, len(self.kinds)):
-            if pair := made_pair(kind, self.texts[place], self.titles[place], draw):
+            if pair := made_pair(kind, self.documents[place], self.titles[place], draw):
                 return pair
         return None
 

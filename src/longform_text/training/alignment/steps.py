@@ -59,6 +59,7 @@ class Step:
         return queries, passages, short
 
 
+@dataclass
 class Reader:
     """Texts as batches of tokens; ``sides``: the encoder with the prompt of each side, ``limit``: tokens of a text.
 
@@ -66,17 +67,14 @@ class Reader:
     None: it is one.
     """
 
-    def __init__(
-        self,
-        sides: dict[str, Encoder],
-        limit: int,
-        tokens_per_forward: int,
-        passage_tokens: int | None = None,
-        boundaries: str = "tokens",
-    ) -> None:
-        self.sides, self.limit, self.tokens_per_forward = sides, limit, tokens_per_forward
-        self.passage_tokens, self.boundaries = passage_tokens, boundaries
-        self.documents = replace(sides[DOCUMENT], limit=limit)
+    sides: dict[str, Encoder]
+    limit: int
+    tokens_per_forward: int
+    passage_tokens: int | None = None
+    boundaries: str = "tokens"
+
+    def __post_init__(self) -> None:
+        self.documents = replace(self.sides[DOCUMENT], limit=self.limit)
 
     def step(self, examples: Sequence[Example], short: Sequence[str]) -> Step:
         """One step of documents with queries, and short texts."""
@@ -84,8 +82,7 @@ class Reader:
         asking = torch.tensor([len(example.queries) for example in examples])
         answers = torch.arange(len(examples)).repeat_interleave(asking)
         read = [self._passages(example.document) for example in examples]
-        documents = [tokens for tokens, _ in read]
-        passages = [spans for _, spans in read]
+        documents, passages = [tokens for tokens, _ in read], [spans for _, spans in read]
         sides: dict[str, list[Tokens]] = {
             QUERY: [(self._tokens(query, QUERY), []) for query in queries],
             DOCUMENT: documents,
@@ -215,7 +212,7 @@ class AlignmentSteps(Dataset):
             random.Random(f"order {source} {passed} {self.settings.seed}").shuffle(order)
             groups = [range(first, first + size) for first in range(0, len(order), size)]
             if self.settings.similar_documents:
-                groups = similar_batches([self.sources[source].text(place) for place in order], size)
+                groups = similar_batches([self.sources[source].documents[place] for place in order], size)
             for group in groups[: max(1, len(order) // size)]:
                 yield [order[place] for place in group if place < len(order)]
 

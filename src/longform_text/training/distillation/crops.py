@@ -7,14 +7,14 @@ counting.
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from longform.errors import ConfigurationError, DataError
 from longform.pretrained.tokenizers import SpecialTokens, content_ids, special_tokens
-from longform_text.data.batching import group_by_length, padded
+from longform_text.data.batching import padded
 from longform_text.data.text import Document, text_of
 from longform_text.training.distillation.settings import DistillationSettings
 
@@ -22,7 +22,6 @@ DOCUMENTS_AT_ONCE = 32  # tokenised together
 SHUFFLED_STEPS = 32  # steps' worth of crops among which a batch is drawn
 MISSES = 16  # crops drawn in vain, too long for what is left of a step, before the step is full
 SHORTEST = 8  # tokens of text; a document with less teaches nothing
-T = TypeVar("T")
 Documents = Iterable[str | Document]
 
 
@@ -36,12 +35,6 @@ class DataCollatorForCrops:
         """The batch of some items of a CropDataset, the crops of a step each."""
         ids, mask = padded([crop for crops in items for crop in crops], value=self.padding)
         return {"input_ids": ids, "attention_mask": mask}
-
-
-def parts(crops: Sequence[list[int]], tokens_per_forward: int) -> Iterator[list[list[int]]]:
-    """Crops in groups of similar lengths, of at most ``tokens_per_forward`` tokens when they are padded."""
-    for places in group_by_length([len(crop) for crop in crops], tokens_per_forward):
-        yield [crops[place] for place in places]
 
 
 def at_most_a_fifth(wanted: int, documents: Iterable[Any]) -> int:
@@ -104,7 +97,8 @@ class CropDataset(IterableDataset):
             if len(pool[place]) > room:
                 misses += 1
                 continue
-            batch.append(taken(pool, place))
+            pool[place], pool[-1] = pool[-1], pool[place]
+            batch.append(pool.pop())
             room -= len(batch[-1])
         return batch
 
@@ -146,12 +140,6 @@ class CropDataset(IterableDataset):
             start += length
         if start == 0 and len(content) >= SHORTEST:
             yield content
-
-
-def taken(pool: list[T], place: int) -> T:
-    """The item at ``place``, out of the pool, where the last one takes its place."""
-    pool[place], pool[-1] = pool[-1], pool[place]
-    return pool.pop()
 
 
 def _mix(length: int, min_length: int) -> list[int]:

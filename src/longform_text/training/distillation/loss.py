@@ -16,11 +16,12 @@ from longform.errors import ConfigurationError
 from longform.functional.pooling import pooled
 from longform.layers.attention import LinformerAttention
 from longform.pretrained.tokenizers import special_tokens
+from longform_text.data.batching import group_by_length
 from longform_text.data.subject import corpus_key
 from longform_text.data.text import Document
 from longform_text.data.token_store import CorpusFiles
-from longform_text.inference.loading import position_limit
-from longform_text.training.distillation.crops import DataCollatorForCrops, parts
+from longform_text.inference.loading import checked_limit, position_limit
+from longform_text.training.distillation.crops import DataCollatorForCrops
 from longform_text.training.distillation.settings import DistillationSettings
 from longform_text.training.distillation.teacher import Teacher, layer_states
 
@@ -123,9 +124,10 @@ class DistillationLoss:
     def agreement(self, model: nn.Module, crops: Sequence[list[int]], tokens_per_forward: int) -> Agreement:
         """Agreement of ``model`` with the teacher on crops."""
         errors, cosine = torch.zeros(0), 0.0
-        for some in parts(crops, tokens_per_forward):
-            device: Any = self.teacher.model.device
-            batch = {name: x.to(device) for name, x in self.collator([some]).items()}
+        device: Any = self.teacher.model.device
+        for places in group_by_length([len(crop) for crop in crops], tokens_per_forward):
+            some = self.collator([[crops[place] for place in places]])
+            batch = {name: x.to(device) for name, x in some.items()}
             found = self.compared(model, batch)
             measured = found.layer_parts().double().cpu()
             errors = measured + errors if errors.numel() else measured
@@ -162,18 +164,8 @@ def check_pair(student: PreTrainedModel, teacher: PreTrainedModel, settings: Dis
                 f"{name} of the student is {own}, of the teacher {other}: "
                 "they must be equal, as they are when the student was converted from this teacher"
             )
-    limit = position_limit(student.config)
-    assert settings.length is not None
-    if settings.length > limit:
-        raise ConfigurationError(
-            f"length={settings.length} is more than the {limit} tokens that the student takes: "
-            f"lower it, or convert with max_length={settings.length}"
-        )
-    if settings.teacher_length is not None and settings.teacher_length > position_limit(teacher.config):
-        raise ConfigurationError(
-            f"teacher_length={settings.teacher_length} is more than the {position_limit(teacher.config)} tokens "
-            "that the teacher takes"
-        )
+    checked_limit(position_limit(student.config), settings.length, name="the student", what="length")
+    checked_limit(position_limit(teacher.config), settings.teacher_length, name="the teacher", what="teacher_length")
 
 
 def texts_key(documents: Iterable[str | Document]) -> str:

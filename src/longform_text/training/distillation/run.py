@@ -5,8 +5,7 @@ size of the teacher's (Linformer keeps the layers of its source, so they corresp
 mean-pooled last states.
 """
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,14 @@ from longform.errors import DataError
 from longform.files import content_key
 from longform.pretrained.checkpoint_files import model_key
 from longform_text.data.text import text_of
-from longform_text.data.token_store import CorpusFiles, corpus_of
+from longform_text.data.token_store import corpus_of, files_of
 from longform_text.inference.loading import position_limit
 from longform_text.training.card import short_name, write_card
 from longform_text.training.distillation.crops import CropDataset, DataCollatorForCrops, at_most_a_fifth
 from longform_text.training.distillation.loss import Agreement, DistillationLoss, check_pair, encoder_of, texts_key
 from longform_text.training.distillation.optimizer import MuonAdamW
 from longform_text.training.distillation.settings import DistillationSettings, fitted
-from longform_text.training.run import carry_out, finish, measured, training_arguments
-from longform_text.training.run_folder import RunFolder, place_of_run
+from longform_text.training.run import TrainingResult, measured, run_in
 from longform_text.training.students import learning, load_encoder, open_student
 from longform_text.training.trainer import Trainer, check_start
 
@@ -34,24 +32,19 @@ WINDOWED_RATE, MEMORY_RATE = 1e-4, 5e-4  # highest learning rates for students w
 
 
 @dataclass(frozen=True)
-class DistillationResult:
+class DistillationResult(TrainingResult):
     """Result. ``student`` is the model that was given, trained in place (the loaded one for a folder).
 
     ``before``, ``after``: agreement with the teacher on held-out documents; ``worse``: what of it is worse than before.
-    ``steps``: optimiser steps, ``tokens``: of training text over all processes, ``length``: of its longest crops,
-    ``seconds``: wall-clock time of this call. ``records``: the Trainer's log history.
+    ``tokens``: of training text over all processes, ``length``: of its longest crops.
     """
 
     student: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     before: Agreement
     after: Agreement
-    steps: int
     tokens: int
     length: int
-    seconds: float
-    records: list[dict[str, Any]] = field(repr=False)
-    output: Path | None = None
 
     @property
     def report(self) -> str:
@@ -109,38 +102,28 @@ def distill(
     Raises ConfigurationError (settings, layers that do not correspond, another run in the folder), DataError (no
     text), CheckpointError (a damaged checkpoint, a full disk).
     """
-    began = time.perf_counter()
     settings = replace(settings or DistillationSettings(), **options)
     documents = corpus_of(documents, text_field)
     heldout = None if heldout is None else corpus_of(heldout, text_field)
-    texts = _texts_named(documents, heldout)
-    arguments = training_arguments(settings, output)
-    with place_of_run(output, (student, getattr(student, "source_folder", None), teacher, *texts)) as folder:
-        arguments.output_dir = str(folder)
+    inputs = (student, getattr(student, "source_folder", None), teacher, *files_of(documents, heldout))
+    with run_in(output, settings, inputs, restart=restart, progress=progress) as run:
         opened, original = open_student(student, tokenizer), encoder_of(load_encoder(teacher))
         settings, trained = fitted(settings, position_limit(opened.model.config)), encoder_of(opened.model)
+        run.settings, arguments = settings, run.arguments
         check_pair(trained, original, settings)
         check_start(original, "the teacher")
-        check_start(opened.model, "the model to train")
         kept = 0 if heldout is not None else at_most_a_fifth(settings.heldout_documents, documents)
         source = CropDataset(documents, opened.tokenizer, settings, heldout=kept)
         crops = source.heldout_crops() if heldout is None else source.whole_crops(list(map(text_of, heldout)))
         if not crops:
             raise DataError("no text to measure on: the held-out documents are empty")
         opened.model.float()
-        identity = {
-            "kind": "distillation",
-            "settings": settings.identity(),
-            "model": model_key(trained),
-            "teacher": model_key(original),
-            "data": content_key(crops),
-            "texts": texts_key(documents),
-        }
-        run = RunFolder(folder, identity, kept=output is not None, restart=restart)
-        if run.complete:
-            rows = run.load(opened.model)
+        data = {"teacher": model_key(original), "data": content_key(crops), "texts": texts_key(documents)}
+        if run.begin("distillation", trained, **data):
+            rows = run.folder.load(opened.model)
         else:
-            arguments.learning_rate = _rate(settings, trained.config)
+            arguments.learning_rate = rate = _rate(settings, trained.config)
+            muon = partial(MuonAdamW, lr=rate, weight_decay=arguments.weight_decay)
             dtype = torch.bfloat16 if arguments.bf16 else torch.float32
             loss = DistillationLoss(
                 original, opened.tokenizer, limit=settings.teacher_length, device=arguments.device, dtype=dtype
@@ -155,10 +138,9 @@ def distill(
                     tokens_per_forward=settings.tokens_per_forward,
                     loss=loss,
                     measure=lambda model: loss.agreement(model, crops, settings.tokens_per_forward)._asdict(),
-                    make_optimizer=_optimizer(settings, arguments.learning_rate, arguments.weight_decay),
+                    make_optimizer=muon if settings.optimizer == "muon" else None,
                 )
-                carry_out(trainer, run, settings, doing="distilling", shown=progress)
-            rows = trainer.state.log_history
+                rows = run.train(trainer, doing="distilling")
 
             def save(folder: Path) -> None:
                 opened.save(folder)
@@ -173,19 +155,10 @@ def distill(
                 )
                 write_card(folder, opened, "healed", about, settings, scores)
 
-            finish(run, rows, "cosine", save)
-    found = [Agreement.of(row) for row in measured(rows, "cosine")]
+            run.finish(rows, "cosine", save)
+    first, *_, last = (Agreement.of(row) for row in measured(rows, "cosine"))
     return DistillationResult(
-        opened.model,
-        opened.tokenizer,
-        found[0],
-        found[-1],
-        steps=int(rows[-1]["step"]),
-        tokens=_tokens(rows),
-        length=source.length,
-        seconds=time.perf_counter() - began,
-        records=rows,
-        output=None if output is None else Path(output).expanduser(),
+        opened.model, opened.tokenizer, first, last, _tokens(rows), source.length, **run.result(rows)
     )
 
 
@@ -193,14 +166,6 @@ def _rate(settings: DistillationSettings, config: Any) -> float:
     """The learning rate that was chosen, or what suits the student."""
     windowed = getattr(config, "attention_window", None) is not None
     return settings.arguments.get("learning_rate", WINDOWED_RATE if windowed else MEMORY_RATE)
-
-
-def _texts_named(*corpora: Any) -> list[CorpusFiles]:
-    return [each for each in corpora if isinstance(each, CorpusFiles)]
-
-
-def _optimizer(settings: DistillationSettings, rate: float, decay: float) -> Any:
-    return partial(MuonAdamW, lr=rate, weight_decay=decay) if settings.optimizer == "muon" else None
 
 
 def _tokens(rows: list[dict[str, Any]]) -> int:

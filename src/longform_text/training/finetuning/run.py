@@ -1,9 +1,8 @@
 """Fine-tuning of an encoder, Longform or any other of Hugging Face's, on labelled texts."""
 
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBas
 
 from longform.errors import ConfigurationError, some
 from longform.files import content_key, read_json, write_json
-from longform.pretrained.checkpoint_files import model_key
 from longform.pretrained.sentence_folder import IDENTITY, OLDER, with_activation
 from longform_text.inference import classifiers
 from longform_text.inference.loading import checked_limit, token_limit
@@ -20,20 +18,19 @@ from longform_text.training.finetuning.settings import FinetuningSettings
 from longform_text.training.finetuning.task import Part, TextTask
 from longform_text.training.finetuning.tokens import TOKENS, TokenTask, is_in_words
 from longform_text.training.labels import REGRESSION
-from longform_text.training.run import carry_out, finish, training_arguments
-from longform_text.training.run_folder import OTHERWISE, RunFolder, place_of_run
+from longform_text.training.run import Run, TrainingResult, run_in
+from longform_text.training.run_folder import OTHERWISE
 from longform_text.training.students import CLASSIFIER, Student, activation_for, learning, with_labels
-from longform_text.training.trainer import Trainer, check_start
+from longform_text.training.trainer import Trainer
 
 METRICS_FILE = "metrics.json"
 
 
 @dataclass(frozen=True)
-class FinetuningResult:
+class FinetuningResult(TrainingResult):
     """Result of a fine-tuning: the best model, its ``metrics`` on the validation part, and how it got there.
 
     ``labels``: names in the order of the logits. ``truncated``: texts of the training part that were cut.
-    ``seconds``: wall-clock time of this call. ``records``: the Trainer's log history.
     """
 
     model: PreTrainedModel
@@ -41,11 +38,7 @@ class FinetuningResult:
     task: str
     labels: list[str]
     metrics: dict[str, Any]
-    steps: int
     truncated: int
-    seconds: float
-    records: list[dict[str, Any]] = field(repr=False)
-    output: Path | None = None
 
     @property
     def report(self) -> str:
@@ -77,112 +70,73 @@ def finetune(
 ) -> FinetuningResult:
     """Train ``model`` on labelled texts, measure it on a validation part, keep the best.
 
-    ``model``: a loaded encoder, a ConversionResult, a folder or a hub name; it gets a classification head for the
-    labels unless it has one that fits. A model in memory is copied, not changed; what is
-    frozen in it (``requires_grad``) is not trained. ``tokenizer``: needed with a loaded
-    encoder. ``train``, ``validation``: a file, rows or a table (DataFrame, ``datasets``) with fields of these names, or
-    columns in a tuple: (texts, labels), of pairs (texts, labels, second texts). A text that is a list of words has a
-    list of labels, one a word (token classification). Without a validation
-    part ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints,
-    records, pictures and the finished model; called again with it, an interrupted run goes on from its newest
-    whole checkpoint (``restart``: anew). ``options``: fields of the settings, or of transformers.TrainingArguments, by
-    name (``num_train_epochs=1``).
+    ``model``: a loaded encoder (with its ``tokenizer``), a ConversionResult, a folder or a hub name. It gets a head for
+    the labels unless it has one that fits. A model in memory is copied, and what is frozen in it (``requires_grad``) is
+    not trained. ``train``, ``validation``: a file, rows or a table (DataFrame, ``datasets``) with fields of these
+    names, or columns in a tuple: (texts, labels), of pairs (texts, labels, second texts). A text that is a list of
+    words has a list of labels, one a word (token classification). Without a validation part
+    ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints, records, pictures and
+    the finished model; called again with it, an interrupted run goes on from its newest whole checkpoint (``restart``:
+    anew). ``options``: fields of the settings, or of transformers.TrainingArguments, by name (``num_train_epochs=1``).
     The config remembers length, task, fields and the type of the labels, which prediction and evaluation then take up.
 
     Raises DataError (labels), ConfigurationError (settings, another run in the folder), CheckpointError.
     """
-    began = time.perf_counter()
     settings = replace(settings or FinetuningSettings(), **options)
-    arguments = training_arguments(settings, output)
-    shown = progress and arguments.process_index == 0
-    with place_of_run(output, (model, train, validation)) as folder:
-        arguments.output_dir = str(folder)
+    with run_in(output, settings, (model, train, validation), restart=restart, progress=progress) as run:
         fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
         kind = TokenTask if _is_in_words(train, settings, fields) else TextTask
         task = kind(train, validation, settings, fields)
-        _choose_metric(arguments, task, settings)
+        _choose_metric(run.arguments, task, settings)
         set_seed(settings.seed)
-        opened = _opened(model, task, tokenizer, settings)
+        names = dict(enumerate(task.labels))
+        config = {"id2label": names, "label2id": {name: i for i, name in names.items()}, **task.config}
+        pooling = settings.classifier_pooling
+        opened = with_labels(model, len(names), tokenizer, head=task.head, pooling=pooling, **config)
         limit = token_limit(opened.model, opened.tokenizer)
         max_length = checked_limit(limit, settings.max_length, name="the model")
-        taught, held = task.parts(opened.tokenizer, max_length, progress=shown)
+        taught, held = task.parts(opened.tokenizer, max_length, progress=run.shown)
         held.rows.sort(key=lambda row: -len(row["input_ids"]))  # little of a batch is padding; no score asks for order
-        if shown:
+        if run.shown:
             print(_understood(task, taught, held, max_length), file=sys.stderr)
         how = task.remembered(max_length, {} if isinstance(train, tuple) else fields)
         _remember(opened.model.config, how, _activation(model, task))
-        identity = {
-            "kind": "fine-tuning",
-            "settings": settings.identity(),
-            "model": model_key(opened.model),
-            "data": content_key(task.train, task.validation),
-        }
-        check_start(opened.model, "the model to train")
-        run = RunFolder(folder, identity, kept=output is not None, restart=restart)
-        if run.complete:
-            rows, metrics = run.load(opened.model), read_json(folder / METRICS_FILE, way_out=OTHERWISE)
+        if run.begin("fine-tuning", opened.model, data=content_key(task.train, task.validation)):
+            rows = run.folder.load(opened.model)
+            metrics = read_json(run.place / METRICS_FILE, way_out=OTHERWISE)
         else:
-            trainer = Trainer(
-                opened.model,
-                arguments,
-                train_dataset=taught.rows,
-                eval_dataset=held.rows,
-                data_collator=task.collator(opened.tokenizer),
-                tokens_per_forward=settings.tokens_per_forward,
-                head_learning_rate=settings.head_learning_rate,
-            )
-            rows, metrics = _trained(trainer, run, task, settings, opened, (taught, held), shown=shown)
+            rows, metrics = _trained(run, task, opened, taught, held)
     return FinetuningResult(
-        opened.model,
-        opened.tokenizer,
-        task.name,
-        task.labels,
-        {name: value for name, value in metrics.items() if name != "steps"},
-        steps=metrics["steps"],
-        truncated=taught.truncated,
-        seconds=time.perf_counter() - began,
-        records=rows,
-        output=None if output is None else Path(output).expanduser(),
+        opened.model, opened.tokenizer, task.name, task.labels, metrics, taught.truncated, **run.result(rows)
     )
 
 
 def _trained(
-    trainer: Trainer,
-    run: RunFolder,
-    task: Any,
-    settings: Any,
-    opened: Student,
-    parts: tuple[Part, Part],
-    *,
-    shown: bool,
+    run: Run, task: Any, opened: Student, taught: Part, held: Part
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The log history, and the numbers of the best step; the folder is finished."""
-    taught, held = parts
-    measured: dict[int, dict[str, Any]] = {}  # by step, with what the log history does not hold
 
     def measure(found: EvalPrediction) -> dict[str, float]:
-        scores = measured[trainer.state.global_step] = task.scores(found.predictions, found.label_ids)
+        scores = task.scores(found.predictions, found.label_ids)
         return {name: value for name, value in scores.items() if isinstance(value, float)}
 
-    trainer.compute_metrics = measure
+    settings, validation = run.settings, held.rows
+    trainer = Trainer(
+        opened.model,
+        run.arguments,
+        train_dataset=taught.rows,
+        eval_dataset=validation,
+        data_collator=task.collator(opened.tokenizer),
+        compute_metrics=measure,
+        tokens_per_forward=settings.tokens_per_forward,
+        head_learning_rate=settings.head_learning_rate,
+    )
     with learning(opened.model):
-        carry_out(trainer, run, settings, doing="fine-tuning", shown=shown)
-    state = trainer.state
-    best = (trainer.args.load_best_model_at_end and state.best_global_step) or state.global_step
-    if best in measured:
-        loss = next(row["eval_loss"] for row in state.log_history if row["step"] == best and "eval_loss" in row)
-        scores = {"loss": loss, **measured[best]}
-    else:  # it was in an earlier start of the run, or not at all
-        validation: Any = held.rows
-        found: Any = trainer.predict(validation, metric_key_prefix="eval")
-        scores = {"loss": found.metrics["eval_loss"], **measured[state.global_step]}
-    metrics = {
-        **scores,
-        "best_step": best,
-        "texts_truncated": taught.truncated,
-        "steps": state.global_step,
-    }
-    metric = str(trainer.args.metric_for_best_model or task.metrics[0])
+        rows = run.train(trainer, doing="fine-tuning")
+    best = (trainer.args.load_best_model_at_end and trainer.state.best_global_step) or trainer.state.global_step
+    found: Any = trainer.predict(validation)  # ty: ignore[invalid-argument-type]
+    scores = {"loss": found.metrics["test_loss"], **task.scores(found.predictions, found.label_ids)}
+    metrics = {**scores, "best_step": best, "texts_truncated": taught.truncated}
 
     def save(folder: Path) -> None:
         opened.save(folder)
@@ -190,10 +144,10 @@ def _trained(
         what = "It gives a number." if task.name == REGRESSION else f"Labels: {some(task.labels, 20)}."
         about = f"An encoder fine-tuned on labelled texts ({task.name}, longform finetune). {what}"
         numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
-        write_card(folder, opened, "fine-tuned", about, settings, {f"{len(held.rows):,} texts": numbers})
+        write_card(folder, opened, "fine-tuned", about, settings, {f"{len(validation):,} texts": numbers})
 
-    finish(run, trainer.state.log_history, metric, save)
-    return trainer.state.log_history, metrics
+    run.finish(rows, str(trainer.args.metric_for_best_model), save)
+    return rows, metrics
 
 
 def _is_in_words(train: Any, settings: FinetuningSettings, fields: dict[str, Any]) -> bool:
@@ -212,19 +166,6 @@ def _choose_metric(arguments: Any, task: Any, settings: FinetuningSettings) -> N
     arguments.metric_for_best_model = chosen or task.metrics[0]
     if settings.arguments.get("greater_is_better") is None:
         arguments.greater_is_better = not arguments.metric_for_best_model.endswith("loss")
-
-
-def _opened(model: Any, task: Any, tokenizer: Any, settings: FinetuningSettings) -> Student:
-    return with_labels(
-        model,
-        len(task.labels),
-        tokenizer,
-        head=task.head,
-        pooling=settings.classifier_pooling,
-        id2label=dict(enumerate(task.labels)),
-        label2id={name: i for i, name in enumerate(task.labels)},
-        **task.config,
-    )
 
 
 def _activation(model: Any, task: Any) -> str | None:

@@ -29,9 +29,7 @@ def is_in_words(given: Any, text_field: str, label_field: str) -> bool:
 
 
 def _records(given: Any, text_field: str, label_field: str) -> Iterator[Record]:
-    if not isinstance(given, tuple):
-        return records_of(given)
-    return records_of(tuple(each for each in given if each is not None)[:2], text_field, label_field)
+    return records_of(given[:2] if isinstance(given, tuple) else given, text_field, label_field)
 
 
 def words_of(

@@ -123,19 +123,8 @@ def blocks_of(documents: Dataset, size: int, *, packing: str, frames: Mapping[st
 
     key = content_key(size, packing, frames, lengths_of(documents))
     how: Any = {"batched": True, "remove_columns": documents.column_names, "new_fingerprint": key}
-    if not documents.cache_files:
-        with without_bars():
-            return documents.map(cut, **how)
-    tokens = Path(documents.cache_files[0]["filename"])
-    folder = tokens.parent.with_name(f"{tokens.parent.name}-blocks-{key}")
-
-    def write(unfinished: Path) -> None:
-        with without_bars():
-            documents.map(cut, **how, cache_file_name=str(unfinished / tokens.name))
-
-    with PartialState().main_process_first():
-        made_once(folder, write)
-    return Dataset.from_file(str(folder / tokens.name))
+    with PartialState().main_process_first(), without_bars():
+        return documents.map(cut, **how)
 
 
 @contextlib.contextmanager
@@ -254,7 +243,10 @@ class PretrainingData:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
         at_once = max(1, settings.tokens_per_forward // length)
         self.validation: list[Batch] = [measuring(rows[i : i + at_once]) for i in range(0, len(rows), at_once)]
-        counts = sum(_counts(rows["input_ids"], len(tokenizer)) for rows in corpus.iter(DOCUMENTS_AT_ONCE))
+        counts = sum(
+            np.bincount(np.concatenate(list(rows["input_ids"])), minlength=len(tokenizer))
+            for rows in corpus.iter(DOCUMENTS_AT_ONCE)
+        )
         self.shares = unigram_shares(np.asarray(counts))
         self.unigram_loss = unigram_loss(self.shares, self.validation)
         self.facts = {
@@ -267,10 +259,6 @@ class PretrainingData:
             "validation_asked_tokens": sum(int((part["labels"] != IGNORED).sum()) for part in self.validation),
             "unigram_loss": self.unigram_loss,
         }
-
-
-def _counts(documents: Sequence[np.ndarray], vocabulary: int) -> np.ndarray:
-    return np.bincount(np.concatenate(list(documents)), minlength=vocabulary)
 
 
 def unigram_shares(counts: np.ndarray) -> np.ndarray:

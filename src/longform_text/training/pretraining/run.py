@@ -2,9 +2,8 @@
 
 import math
 import shutil
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,17 @@ from longform.models.task_heads import LinformerForMaskedLM
 from longform.pretrained.checkpoint_files import model_key
 from longform.pretrained.tokenizers import fit_tokenizer
 from longform_text.data.subject import corpus_key
-from longform_text.data.token_store import CorpusFiles, corpus_of
+from longform_text.data.token_store import corpus_of, files_of
 from longform_text.facts import environment
+from longform_text.inference.loading import checked_limit
 from longform_text.training.card import write_card
 from longform_text.training.pretraining.data import CorpusReader, PretrainingData, Tokenizers
 from longform_text.training.pretraining.model import AskedTokensLoss, config_for, described, new_model
 from longform_text.training.pretraining.settings import CAUSAL, MASKED, PretrainingSettings
-from longform_text.training.run import carry_out, finish, measured, training_arguments
-from longform_text.training.run_folder import CACHE, OTHERWISE, RunFolder, place_of_run
+from longform_text.training.run import Run, TrainingResult, measured, run_in
+from longform_text.training.run_folder import CACHE, OTHERWISE
 from longform_text.training.students import Student, learning
-from longform_text.training.trainer import IGNORED, Trainer, check_start
+from longform_text.training.trainer import IGNORED, Trainer
 
 FACTS = "data.json"
 QUARTERS = 4
@@ -37,13 +37,12 @@ DOES = {MASKED: "It fills in hidden tokens", CAUSAL: "It writes a text on from l
 
 
 @dataclass(frozen=True)
-class PretrainingResult:
+class PretrainingResult(TrainingResult):
     """Result: the model after its last step, and how well it says the tokens of the validation set.
 
     ``validation_loss``: nats a token that is asked for, ``perplexity`` its exponential; ``unigram_loss``: what
     predicting frequencies alone would lose on the same tokens. ``curve``: rows with step, tokens, loss, perplexity,
-    and quarters (the loss in each quarter of a block).
-    ``steps``: optimiser steps, ``tokens``: of text over all processes, ``seconds``: wall-clock time of this call.
+    and quarters (the loss in each quarter of a block). ``tokens``: of text over all processes.
     """
 
     model: LinformerForMaskedLM
@@ -52,11 +51,7 @@ class PretrainingResult:
     perplexity: float
     unigram_loss: float
     curve: list[dict[str, Any]]
-    steps: int
     tokens: int
-    seconds: float
-    records: list[dict[str, Any]] = field(repr=False)
-    folder: Path | None = None
 
 
 def _remove_tokens(cache: Path) -> None:
@@ -98,31 +93,22 @@ def pretrain(
     Raises ConfigurationError (settings, another run in the folder), DataError (an empty corpus, one smaller than a
     step or too small for the vocabulary), CheckpointError, MissingDependencyError.
     """
-    began = time.perf_counter()
     settings = replace(settings or PretrainingSettings(), **options)
-    texts, held, named = _corpora(corpus, validation, text_field)
-    arguments = training_arguments(settings, output)
-    process = PartialState()
-    with place_of_run(output, (tokenizer, *named)) as folder:
-        arguments.output_dir = str(folder)
-        place = folder / CACHE if cache is None else Path(cache)
+    texts = corpus_of(corpus, text_field)
+    held = None if validation is None else corpus_of(validation, text_field)
+    inputs = (tokenizer, *files_of(texts, held))
+    with run_in(output, settings, inputs, restart=restart, progress=progress) as run:
+        process = PartialState()
+        place = run.place / CACHE if cache is None else Path(cache)
         how: Any = {"limit": settings.max_documents, "process": process, "progress": progress}
         reader = CorpusReader(texts, tokenizer, place, **how)
         model, start = _model(config, reader.tokenizer, settings)
-        length = _length(settings, model.config.max_position_embeddings)
-        reader.tokenizer.model_max_length = model.config.max_position_embeddings
+        reader.tokenizer.model_max_length = most = model.config.max_position_embeddings
+        length = checked_limit(most, settings.length, name="the model", what="length")
         opened = Student(model, reader.tokenizer)
-        check_start(model, "the model to train")
-        identity = {
-            "kind": "pretraining",
-            "settings": settings.identity(),
-            "model": described(model.config),
-            "data": content_key(reader.key, reader.tokenizer_key, None if held is None else corpus_key(held)),
-            "start": start,
-        }
-        run = RunFolder(folder, identity, kept=output is not None, restart=restart)
-        if run.complete:
-            rows, facts = run.load(model), read_json(folder / FACTS, way_out=OTHERWISE)
+        key = content_key(reader.key, reader.tokenizer_key, None if held is None else corpus_key(held))
+        if run.begin("pretraining", model, model=described(model.config), data=key, start=start):
+            rows, facts = run.folder.load(model), read_json(run.place / FACTS, way_out=OTHERWISE)
         else:
             data = PretrainingData(
                 reader.tokens(),
@@ -130,15 +116,13 @@ def pretrain(
                 settings,
                 length=length,
                 validation=None if held is None else reader.tokens(held),
-                processes=arguments.world_size,
+                processes=run.arguments.world_size,
             )
             facts = data.facts
-            arguments.per_device_train_batch_size = data.share
-            rows = _trained(opened, arguments, run, settings, data, shown=progress)
-            told = {
-                **facts,
-                "environment": environment(arguments.device, torch.bfloat16 if arguments.bf16 else torch.float32),
-            }
+            run.arguments.per_device_train_batch_size = data.share
+            rows = _trained(opened, run, data)
+            dtype = torch.bfloat16 if run.arguments.bf16 else torch.float32
+            told = {**facts, "environment": environment(run.arguments.device, dtype)}
 
             def save(folder: Path) -> None:
                 opened.save(folder)
@@ -155,40 +139,13 @@ def pretrain(
                 scores = {name: {"loss": loss, "perplexity": math.exp(loss)} for name, loss in losses.items()}
                 write_card(folder, opened, "pre-trained", about, settings, scores)
 
-            finish(run, rows, "loss", save)
+            run.finish(rows, "loss", save)
         if cache is None and process.is_main_process:
-            _remove_tokens(folder / CACHE)
+            _remove_tokens(place)
     curve = [{**row, "tokens": row["step"] * facts["tokens_per_step"]} for row in measured(rows, "perplexity")]
-    return PretrainingResult(
-        model,
-        reader.tokenizer,
-        curve[-1]["loss"],
-        curve[-1]["perplexity"],
-        facts["unigram_loss"],
-        curve,
-        steps=rows[-1]["step"],
-        tokens=rows[-1]["step"] * facts["tokens_per_step"],
-        seconds=time.perf_counter() - began,
-        records=rows,
-        folder=None if output is None else Path(output).expanduser(),
-    )
-
-
-def _length(settings: PretrainingSettings, most: int) -> int:
-    """Tokens of a block. Raises ConfigurationError for more than the model takes."""
-    length = settings.length or most
-    if length > most:
-        raise ConfigurationError(
-            f"length={length} is more than the {most} tokens that the model takes (max_position_embeddings)"
-        )
-    return length
-
-
-def _corpora(corpus: Any, validation: Any, text_field: str) -> tuple[Any, Any, list[CorpusFiles]]:
-    """The corpus, the text to measure on, and which of them are files."""
-    texts = corpus_of(corpus, text_field)
-    held = None if validation is None else corpus_of(validation, text_field)
-    return texts, held, [each for each in (texts, held) if isinstance(each, CorpusFiles)]
+    said = (curve[-1]["loss"], curve[-1]["perplexity"], facts["unigram_loss"])
+    tokens = rows[-1]["step"] * facts["tokens_per_step"]
+    return PretrainingResult(model, reader.tokenizer, *said, curve, tokens, **run.result(rows))
 
 
 def _model(config: Any, tokenizer: Any, settings: PretrainingSettings) -> tuple[LinformerForMaskedLM, str | None]:
@@ -202,37 +159,24 @@ def _model(config: Any, tokenizer: Any, settings: PretrainingSettings) -> tuple[
     return config, model_key(config)
 
 
-def _trained(
-    opened: Student,
-    arguments: Any,
-    run: RunFolder,
-    settings: PretrainingSettings,
-    data: PretrainingData,
-    *,
-    shown: bool,
-) -> list[dict[str, Any]]:
+def _trained(opened: Student, run: Run, data: PretrainingData) -> list[dict[str, Any]]:
     """The log history."""
     with learning(opened.model):
         loss = AskedTokensLoss(opened.model)
-
-        def measure(model: torch.nn.Module) -> dict[str, Any]:
-            return measured_loss(loss, model, data, arguments.device)
-
         trainer = Trainer(
             opened.model,
-            arguments,
+            run.arguments,
             train_dataset=data.blocks,
             eval_dataset=data.validation,
             data_collator=data.collator,
-            tokens_per_forward=settings.tokens_per_forward,
+            tokens_per_forward=run.settings.tokens_per_forward,
             loss=loss,
-            measure=measure,
+            measure=lambda model: measured_loss(loss, model, data, run.arguments.device),
         )
         try:
-            carry_out(trainer, run, settings, doing="pre-training", shown=shown)
+            return run.train(trainer, doing="pre-training")
         finally:
             loss.remove()
-    return trainer.state.log_history
 
 
 def measured_loss(loss: AskedTokensLoss, model: torch.nn.Module, data: PretrainingData, device: Any) -> dict[str, Any]:
