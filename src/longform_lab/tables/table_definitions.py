@@ -14,7 +14,10 @@ from longform_lab.tables.spectrum_tables import SPECTRUM_TABLES
 from longform_lab.tables.speed_tables import SPEED_TABLES
 from longform_lab.tables.table_kinds import MISSING, Cells, Rows, Table, plain_tables
 
-SHOWN = ("nn.TransformerEncoder", "default", "by place", "content and place", "paper's E", "linformer (lucidrains)")
+SHOWN = (
+    "nn.TransformerEncoder", "default", "by place", "content and place", "latents", "paper's E",
+    "linformer (lucidrains)",
+)  # fmt: skip
 SUMMED = ("inputs", "kills", "compared", "lost", "seconds")
 
 
@@ -78,7 +81,7 @@ TABLES: dict[str, Table] = {
     "own_data": Table(
         make=_own_data,
         records="own_data",
-        where={"settings.data": lambda name: name not in ("signals", "newsgroups")},  # the page says what they have
+        where={"settings.data": lambda name: name != "signals"},  # the page says what they have
     ),
     "from_nothing": Table(
         make=_from_nothing,
