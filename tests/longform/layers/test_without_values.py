@@ -32,8 +32,7 @@ def test_operations_on_meta_are_those_on_a_cpu(kind):
     assert counted[0] == counted[1] > 0
 
 
-@pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("training", "half"), [(False, False), (True, True)])
 @pytest.mark.parametrize("kind", STACKS)
 def test_a_pass_without_values(kind, training, half):
     hidden, mask = texts(kind)
