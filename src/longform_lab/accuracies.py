@@ -14,7 +14,7 @@ def accuracies(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], 
         settings = row["settings"]
         own = found.setdefault((settings["data"], settings["kind"], when), {})
         own.setdefault(settings["rate"], {})[settings["seed"]] = row["metrics"]
-    chosen = {
+    chosen = {  # signals have one rate, and nothing that was kept to choose it
         key: max(rates.values(), key=lambda of_seeds: of_seeds[0].get(f"kept_{key[2]}", 0.0))
         for key, rates in found.items()
     }

@@ -23,8 +23,9 @@ from longform.conversion.shipped import BUNDLED, HUB_NAME, adapted_encoder, name
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, HeadPlan, check_task, plan_head
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
+from longform.digests import digests
 from longform.errors import ConfigurationError, ConversionError, LongformError
-from longform.files import atomic_folder, digests, locked
+from longform.files import atomic_folder, locked
 from longform.layers.names import named
 from longform.layers.options import OPTIONS, RUN, AttentionOptions
 from longform.models.configuration_linformer import LinformerConfig

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from longform.choices import facts_of
+from longform.digests import foreign
 from longform.errors import ConfigurationError, some
-from longform.files import foreign, read_json, sole_output
+from longform.files import read_json, sole_output
 from longform.functional.slots import base_slot_size, divisors
 from longform.pretrained import model_card as model_card
 from longform.pretrained.model_card import Block, Code, Heading, facts_table
@@ -88,7 +89,7 @@ class ConversionReport:
         return "\n".join([*lines, *(f"  note        {note}" for note in self.notes)])
 
     def to_json(self, files: Mapping[str, str] | None = None) -> str:
-        """The whole report as JSON text; ``files``: what was written with it (longform.files.digests)."""
+        """The whole report as JSON text; ``files``: what was written with it (longform.digests.digests)."""
         found = asdict(self) | {"counts": self.counts()} | ({} if files is None else {"files": dict(files)})
         return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 

@@ -10,8 +10,8 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
+from longform.digests import content_key, file_key
 from longform.errors import ConfigurationError, DataError, MissingDependencyError, missing
-from longform.files import content_key, file_key
 
 SHIPPED, ACCOUNT = Path(__file__).parent / "adapters", "longform.json"  # the second is in each folder of an adapter
 BUNDLED, HUB_NAME = "bundled", "sentence-transformers/all-MiniLM-L6-v2"

@@ -7,8 +7,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from longform.digests import Digest, content_key, digests
 from longform.errors import CheckpointError
-from longform.files import Digest, content_key, digests, read_json, reading
+from longform.files import read_json, reading
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")  # by their ends

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from longform.conversion.local import local_source
+from longform.digests import content_key
 from longform.errors import ConfigurationError
-from longform.files import content_key, open_run_folder
+from longform.files import open_run_folder
 from longform.pretrained.checkpoint_files import model_identity
 from longform_lab.paper.parts import Finished, Part, work_through
 from longform_lab.paper.reproduce import refuse_process_groups

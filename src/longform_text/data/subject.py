@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from longform.files import content_key, digests
+from longform.digests import content_key, digests
 from longform.pretrained.checkpoint_files import model_identity
 from longform_text.data.files import ENCODING, files_below
 from longform_text.data.records import DATASET_PREFIX

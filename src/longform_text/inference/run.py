@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from longform.choices import STANDARD_OUTPUT
 from longform.conversion.local import local_source
+from longform.digests import content_key
 from longform.errors import ConfigurationError, DataError, InputError
-from longform.files import content_key
 from longform_text.data.given import InMemory, Source, source_of
 from longform_text.data.progress import hidden
 from longform_text.data.text import Document, ReadReport, count_documents, read_documents

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tqdm import tqdm
 
+from longform.digests import file_key
 from longform.errors import ConfigurationError, DataError, InputError
-from longform.files import check_same, file_key
+from longform.files import check_same
 from longform_text.data.files import files_below, once
 from longform_text.data.progress import hidden
 from longform_text.data.text import written

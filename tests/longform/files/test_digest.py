@@ -13,8 +13,8 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longform import files as digest
-from longform.files import Digest, content_key, file_key
+from longform import digests as digest
+from longform.digests import Digest, content_key, file_key
 
 KINDS: dict[str, Callable[[Sequence[str]], Any]] = {
     "list": list,

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longform
+from longform.digests import digests, foreign
 from longform.errors import ConfigurationError
-from longform.files import check_output, digests, entries, foreign, sole_output
+from longform.files import check_output, entries, sole_output
 
 NAMES = st.lists(st.sampled_from(["a", "b", "a.jsonl"]), min_size=1, max_size=3)
 

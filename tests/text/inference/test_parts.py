@@ -19,8 +19,8 @@ from json_lines import read_lines, write_lines
 from pyarrow import fs
 
 import longform
+from longform.digests import file_key
 from longform.errors import ConfigurationError, DataError, InputError
-from longform.files import file_key
 from longform_text.data.files import ENCODING
 from longform_text.data.parts import parts_of
 from longform_text.data.places import input_files

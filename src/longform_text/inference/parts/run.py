@@ -15,8 +15,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from longform.digests import content_key
 from longform.errors import ConfigurationError, DataError
-from longform.files import content_key
 from longform_text.data.files import ENCODING
 from longform_text.data.given import DATASET_PREFIX, InMemory, Source
 from longform_text.data.parts import parts_of

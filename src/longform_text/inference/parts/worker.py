@@ -6,8 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from longform.digests import file_key
 from longform.errors import InputError, LongformError
-from longform.files import atomic_write, file_key
+from longform.files import atomic_write
 from longform_text.data.parts import Part, part_documents
 from longform_text.data.text import Document, Reader, ReadReport
 from longform_text.inference.kept_fields import kept_fields

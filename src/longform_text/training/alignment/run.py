@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from longform.conversion.adapter import WEIGHTS
+from longform.digests import content_key
 from longform.errors import ConfigurationError, require
-from longform.files import content_key
 from longform.pretrained.tokenizers import special_tokens
 from longform.pretrained.weights import reading
 from longform_text.data.batching import CHARACTERS_A_TOKEN

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
+from longform.digests import content_key
 from longform.errors import DataError
-from longform.files import content_key
 from longform_text.data.given import as_rows, python_values, source_of
 from longform_text.data.records import Record, records_of, string_field
 from longform_text.data.spans import sentence_spans

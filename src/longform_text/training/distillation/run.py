@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from longform.digests import content_key
 from longform.errors import DataError
-from longform.files import content_key
 from longform.pretrained.checkpoint_files import model_key
 from longform_text.data.text import text_of
 from longform_text.data.token_store import corpus_of, files_of

@@ -8,8 +8,9 @@ from typing import Any
 
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
+from longform.digests import content_key
 from longform.errors import ConfigurationError, some
-from longform.files import content_key, read_json, write_json
+from longform.files import read_json, write_json
 from longform.pretrained.sentence_folder import IDENTITY, OLDER, with_activation
 from longform_text.inference import classifiers
 from longform_text.inference.loading import checked_limit, token_limit

@@ -18,8 +18,9 @@ from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longform.choices import PACKINGS
+from longform.digests import content_key
 from longform.errors import ConfigurationError, DataError
-from longform.files import content_key, made_once
+from longform.files import made_once
 from longform.pretrained.tokenizers import fit_tokenizer, special_tokens
 from longform.pretrained.weights import load_tokenizer
 from longform_text.data.batching import padded

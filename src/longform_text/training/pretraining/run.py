@@ -12,8 +12,9 @@ from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 import longform
+from longform.digests import content_key
 from longform.errors import ConfigurationError
-from longform.files import content_key, read_json, write_json
+from longform.files import read_json, write_json
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.pretrained.checkpoint_files import model_key
